@@ -1,0 +1,311 @@
+package surehook
+
+import (
+	"context"
+	"time"
+)
+
+// Store is everything that a database does for Surehook. It is the sum of
+// small contracts, so that each part asks only for what it uses. Both stores
+// pass store/storetest; that suite is the contract's fine print.
+//
+// All times that decide something (due, leases) are the database's own. A
+// method that can't write because the store is full, read-only or gone returns
+// an Error with code Unavailable, and the caller's event was not accepted
+// unless it says otherwise.
+type Store interface {
+	Appender
+	Queue
+	Endpoints
+	History
+	DeadLetters
+	Replays
+	Tenants
+	Keys
+	Catalogue
+	Settings
+	Health(ctx context.Context) error // nil when the store can be written
+	Backup(ctx context.Context, path string, progress func(done, total int)) error
+	Close() error
+}
+
+// Append is an event to be stored together with what is to be delivered.
+type Append struct {
+	Event   *Event // Key and CreatedAt are filled in
+	Targets []Target
+	Outbox  int64 // the outbox row that this fan-out takes away; 0: none
+}
+
+// Target is a pending row to be written.
+type Target struct {
+	EndpointKey int64
+	Owned       bool // a lane slot is reserved: hand the row over after the commit
+}
+
+// Appended is what became of one Append.
+type Appended struct {
+	Duplicate  bool       // the id was there already, with the same content
+	EventKey   int64      // also of the one that was there
+	Deliveries []Delivery // as Targets, in their order; empty for a duplicate
+	Err        error      // this one alone was refused
+}
+
+// OutboxEvent is an event that waits for its fan-out.
+type OutboxEvent struct {
+	ID    int64
+	Event *Event
+}
+
+// Appender takes events in.
+type Appender interface {
+	// Append stores events and their pending rows in one transaction, which
+	// concurrent callers share. An event that can't be stored is refused alone.
+	// ErrConfigChanged: endpoints changed since version; match again.
+	Append(ctx context.Context, version int64, items []Append) ([]Appended, error)
+	// Outbox reads events that wait for their fan-out, oldest first.
+	Outbox(ctx context.Context, limit int) ([]OutboxEvent, error)
+}
+
+// Decision is what an attempt meant for its pending row.
+type Decision uint8
+
+// The decisions.
+const (
+	Release Decision = iota // no attempt was made: free the row, count nothing
+	Finish                  // succeeded: the row goes
+	Again                   // failed: due again after Wait
+	Bury                    // failed for good: the row becomes a dead letter
+	Note                    // no row: a test's attempt is recorded alone
+)
+
+// Outcome is one attempt to be recorded.
+type Outcome struct {
+	Delivery Delivery
+	Decision Decision
+	Attempt  *Attempt // nil for Release
+	Wait     time.Duration
+	Version  int64 // of the endpoint, as the attempt used it
+}
+
+// HealthRule says when an endpoint's failures disable it.
+type HealthRule struct {
+	After int           // consecutive failures; 0: any number
+	Over  time.Duration // and failing at least this long; 0 with After 0: never
+	// Disabled makes the event that tells of it, in the disabling transaction.
+	// trigger is the attempt that caused it.
+	Disabled func(e *Endpoint, reason string, trigger *Attempt) *Event
+}
+
+// Recorded is what a batch of outcomes did beyond its rows.
+type Recorded struct {
+	Late     int         // outcomes whose row had gone on without them
+	Disabled []*Endpoint // endpoints that this batch disabled
+}
+
+// Claimed is a due row that this node owns now, with its event.
+type Claimed struct {
+	Delivery Delivery
+	Event    *Event
+}
+
+// Claim is the answer to a claim.
+type Claim struct {
+	Rows []Claimed
+	More bool      // more rows are due
+	Next time.Time // when the next free row is due; zero: none
+}
+
+// EndpointDue tells when an endpoint's first free row is due.
+type EndpointDue struct {
+	EndpointKey int64
+	Due         time.Time
+}
+
+// Queue is the dispatcher's side of the pending rows.
+type Queue interface {
+	// Record writes outcomes in one transaction: attempts are always kept, rows
+	// move only under the guard of owner and attempt, endpoint health is updated
+	// once per endpoint by rules. Repeating a batch changes nothing.
+	Record(ctx context.Context, outcomes []Outcome, rules map[int64]HealthRule) (Recorded, error)
+	// Claim takes due rows of an enabled endpoint: at most limit, and no more
+	// than maxBytes of event data (but at least one).
+	Claim(ctx context.Context, endpoint int64, limit, maxBytes int) (Claim, error)
+	// Due lists the endpoints that have free rows, with their first due time.
+	Due(ctx context.Context) ([]EndpointDue, error)
+	// End buries free rows of an endpoint, at most limit: those that are due
+	// when dueOnly. With letters they become dead letters with this code;
+	// without, they just go (the endpoint was deleted).
+	End(ctx context.Context, endpoint int64, code Code, dueOnly, letters bool, limit int) (int, error)
+	// PendingCount counts the rows that are still to do.
+	PendingCount(ctx context.Context) (PendingCount, error)
+}
+
+// PendingCount is the number of pending rows by state.
+type PendingCount struct {
+	Owned, Due, Waiting int64
+	OldestDue           time.Time // zero: none due
+}
+
+// EndpointFilter selects endpoints. Zero fields select all.
+type EndpointFilter struct {
+	Tenant   string
+	Partner  string
+	Platform bool // endpoints of the platform scope alone
+	Enabled  *bool
+}
+
+// Page asks for one page of a listing: rows after the cursor, in the
+// listing's order. Cursor 0 starts at the top.
+type Page struct {
+	Cursor int64
+	Limit  int // 1–1000
+}
+
+// Endpoints keeps endpoints and their configuration version.
+type Endpoints interface {
+	// CreateEndpoint stores a new endpoint and fills in its Key. max > 0 refuses
+	// one more than that many in its scope with LimitReached.
+	CreateEndpoint(ctx context.Context, e *Endpoint, max int, a *AuditEntry) error
+	// UpdateEndpoint changes the stored row by what change does to a copy, in
+	// one transaction, and gives the new row. Version goes up.
+	UpdateEndpoint(ctx context.Context, id string, change func(*Endpoint) error, a *AuditEntry) (*Endpoint, error)
+	// DeleteEndpoint leaves a tombstone and removes the secrets.
+	DeleteEndpoint(ctx context.Context, id string, a *AuditEntry) error
+	Endpoint(ctx context.Context, id string) (*Endpoint, error) // never a tombstone
+	ListEndpoints(ctx context.Context, f EndpointFilter, p Page) ([]*Endpoint, error)
+	// Changes gives every endpoint changed after version, tombstones included,
+	// and the current version. Version 0 gives all.
+	Changes(ctx context.Context, version int64) ([]*Endpoint, int64, error)
+	// Stats sums an endpoint's attempts in a window.
+	Stats(ctx context.Context, endpoint int64, since, until time.Time, step time.Duration) ([]StatsBucket, error)
+}
+
+// StatsBucket sums the attempts of one step of time.
+type StatsBucket struct {
+	Start     time.Time
+	Attempts  int64
+	Succeeded int64
+	Failed    int64
+	Dead      int64
+	P50, P99  time.Duration // of the attempts' durations
+}
+
+// EventFilter selects events. Zero fields select all.
+type EventFilter struct {
+	Tenant   string
+	Type     string // exact, or a trailing ".*"
+	Since    time.Time
+	Until    time.Time
+	Status   DeliveryStatus // events with a delivery in this status
+	Endpoint int64          // with Status: at this endpoint
+}
+
+// DeliveryView is a delivery as the API shows it.
+type DeliveryView struct {
+	EventKey      int64
+	EndpointKey   int64
+	EventID       string
+	EventType     string
+	EndpointID    string
+	Status        DeliveryStatus
+	Attempts      int
+	NextAttemptAt time.Time // zero: none is scheduled
+	LastCode      Code
+	LastStatus    int
+	LastAttemptAt time.Time
+}
+
+// DeliveryFilter selects deliveries of an endpoint by status; newest event
+// first.
+type DeliveryFilter struct {
+	Endpoint int64
+	Status   DeliveryStatus
+}
+
+// History reads what has happened.
+type History interface {
+	// Event finds an event by id. tenant nil: whichever tenant's.
+	Event(ctx context.Context, tenant *string, id string) (*Event, error)
+	EventByKey(ctx context.Context, key int64) (*Event, error)
+	ListEvents(ctx context.Context, f EventFilter, p Page) ([]*Event, error) // newest first, by Key; without Data
+	EventDeliveries(ctx context.Context, event int64, p Page) ([]DeliveryView, error)
+	EventAttempts(ctx context.Context, event int64, endpoint int64, p Page) ([]Attempt, error) // endpoint 0: all
+	EndpointAttempts(ctx context.Context, endpoint int64, p Page) ([]Attempt, error)           // newest first, by Key
+	ListDeliveries(ctx context.Context, f DeliveryFilter, p Page) ([]DeliveryView, error)
+}
+
+// DeadLetterFilter selects dead letters. Zero fields select all.
+type DeadLetterFilter struct {
+	Endpoint int64
+	Tenant   string
+	Since    time.Time
+	Until    time.Time
+}
+
+// DeadLetters keeps deliveries that ended dead.
+type DeadLetters interface {
+	ListDeadLetters(ctx context.Context, f DeadLetterFilter, p Page) ([]DeadLetter, error) // newest first, by Key
+	DeadLetter(ctx context.Context, key int64) (*DeadLetter, error)
+	DiscardDeadLetters(ctx context.Context, keys []int64, a *AuditEntry) (int, error)
+}
+
+// ReplayResult is what a replay did to one delivery.
+type ReplayResult struct {
+	EventKey   int64
+	InProgress bool // an attempt is being made right now: nothing was changed
+}
+
+// Replays puts past events into the queue again.
+type Replays interface {
+	// Replay makes pending rows, due at once, for events at one endpoint: a
+	// waiting row starts a new run, a dead letter goes, attempts stay.
+	Replay(ctx context.Context, endpoint int64, events []int64, a *AuditEntry) ([]ReplayResult, error)
+	// Replayable lists events with keys above after, oldest first, in a window,
+	// by the latest status at the endpoint ("", dead, failed, succeeded); never
+	// webhook.test, never erased ones; without Data.
+	Replayable(ctx context.Context, endpoint int64, since, until time.Time, status string, after int64, limit int) ([]*Event, error)
+	CreateReplay(ctx context.Context, r *Replay, a *AuditEntry) error
+	// AdvanceReplay queues events and moves the job's cursor in one
+	// transaction. It does nothing once the job isn't running any more.
+	AdvanceReplay(ctx context.Context, r *Replay, events []int64) error
+	GetReplay(ctx context.Context, id string) (*Replay, error)
+	ListReplays(ctx context.Context, endpoint int64, p Page) ([]*Replay, error) // endpoint 0: all; newest first
+	RunningReplays(ctx context.Context) ([]*Replay, error)
+	EndReplay(ctx context.Context, id string, state ReplayState, errText string) error
+}
+
+// Tenants keeps tenants and the audit log.
+type Tenants interface {
+	PutTenant(ctx context.Context, t *Tenant, a *AuditEntry) error
+	Tenant(ctx context.Context, id string) (*Tenant, error)
+	ListTenants(ctx context.Context, p Page) ([]*Tenant, error)
+	DeleteTenant(ctx context.Context, id string, a *AuditEntry) error
+	ListAudit(ctx context.Context, tenant string, p Page) ([]AuditEntry, error) // tenant "": all; newest first
+}
+
+// Keys keeps API keys.
+type Keys interface {
+	CreateKey(ctx context.Context, k *APIKey, a *AuditEntry) error
+	KeyByHash(ctx context.Context, hash []byte) (*APIKey, error) // NotFound for unknown; revoked ones are given with RevokedAt
+	ListKeys(ctx context.Context, p Page) ([]*APIKey, error)
+	RevokeKey(ctx context.Context, id string, a *AuditEntry) error
+}
+
+// Catalogue keeps event types.
+type Catalogue interface {
+	PutEventType(ctx context.Context, t *EventType, a *AuditEntry) error
+	EventTypes(ctx context.Context) ([]*EventType, error)
+	DeleteEventType(ctx context.Context, name string, a *AuditEntry) error
+}
+
+// Settings keeps small values: the ones that outlive a process, and answers to
+// requests with an Idempotency-Key (sealed by the caller).
+type Settings interface {
+	Setting(ctx context.Context, name string) (value []byte, err error) // NotFound for unknown
+	// PutSetting stores value unless the name exists, and gives what is stored.
+	PutSetting(ctx context.Context, name string, value []byte, overwrite bool) ([]byte, error)
+	// Idempotent reads the answer remembered under a key, nil if none.
+	Idempotent(ctx context.Context, scope, key string) (requestHash, answer []byte, err error)
+	// Remember keeps an answer for a day; the first one wins.
+	Remember(ctx context.Context, scope, key string, requestHash, answer []byte) error
+}
