@@ -136,8 +136,17 @@ type Queue interface {
 	// when dueOnly. With letters they become dead letters with this code;
 	// without, they just go (the endpoint was deleted).
 	End(ctx context.Context, endpoint int64, code Code, dueOnly, letters bool, limit int) (int, error)
+	// Lease is this node's right to own rows now.
+	Lease() Lease
 	// PendingCount counts the rows that are still to do.
 	PendingCount(ctx context.Context) (PendingCount, error)
+}
+
+// Lease is a node's right to own rows: rows of another epoch are not its own
+// any more, and no attempt may start that could outlast Until.
+type Lease struct {
+	Epoch int64
+	Until time.Time // monotonic
 }
 
 // PendingCount is the number of pending rows by state.

@@ -131,6 +131,7 @@ type Secrets struct {
 // Delivery is event × endpoint, while there is something to do for it.
 type Delivery struct {
 	ID           int64 // never reused
+	Epoch        int64 // of the lease that owns the row
 	EventKey     int64
 	EndpointKey  int64
 	Attempt      int // attempts recorded so far
@@ -204,6 +205,7 @@ type DeadLetter struct {
 
 // Tenant is a customer of the platform; it may belong to one partner.
 type Tenant struct {
+	Key       int64
 	ID        string
 	Name      string
 	Partner   string
@@ -212,6 +214,7 @@ type Tenant struct {
 
 // APIKey is a credential of the REST API. Its secret is stored as a hash.
 type APIKey struct {
+	Key         int64
 	ID          string // key_…
 	Name        string
 	Hash        []byte // SHA-256 of the key
@@ -256,6 +259,7 @@ type EventType struct {
 
 // Replay is a background job that queues past events for an endpoint again.
 type Replay struct {
+	Key         int64
 	ID          string // rpl_…
 	EndpointKey int64
 	EndpointID  string // filled when read

@@ -1,0 +1,94 @@
+package surehook
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"time"
+)
+
+// Tally gathers what a batch of attempts says about one endpoint's health.
+// Stores use it so that both judge alike.
+type Tally struct {
+	failures    []*Outcome
+	lastSuccess time.Time // when the last success of the batch finished
+}
+
+// Add counts an outcome whose attempt was stored for the first time.
+func (t *Tally) Add(o *Outcome) {
+	if o.Attempt.Status == AttemptSucceeded {
+		if done := finished(o.Attempt); done.After(t.lastSuccess) {
+			t.lastSuccess = done
+		}
+		return
+	}
+	t.failures = append(t.failures, o)
+}
+
+func finished(a *Attempt) time.Time { return a.CreatedAt.Add(a.Duration) }
+
+// Settle gives an endpoint's health after the batch, whether it changed, and
+// the reason for disabling it ("" for none) with the attempt that caused it.
+// Failures that finished before the last success don't count, nor do those of
+// an earlier version of the endpoint. version and rule are today's.
+func (t *Tally) Settle(h Health, version int64, rule HealthRule) (next Health, changed bool, reason string, trigger *Attempt) {
+	next = h
+	if !t.lastSuccess.IsZero() {
+		// A success in a healthy run changes nothing worth a write; the attempts
+		// themselves tell when the last one was.
+		if h.ConsecutiveFailures > 0 || h.LastSuccessAt.IsZero() {
+			next.ConsecutiveFailures, next.FirstFailureAt, changed = 0, time.Time{}, true
+		}
+		if t.lastSuccess.After(h.LastSuccessAt) {
+			next.LastSuccessAt = t.lastSuccess
+		}
+	}
+	for _, o := range t.failures {
+		a := o.Attempt
+		if o.Version != version || finished(a).Before(next.LastSuccessAt) {
+			continue
+		}
+		next.ConsecutiveFailures++
+		changed = true
+		if next.FirstFailureAt.IsZero() || a.CreatedAt.Before(next.FirstFailureAt) {
+			next.FirstFailureAt = a.CreatedAt
+		}
+		if done := finished(a); done.After(next.LastFailureAt) {
+			next.LastFailureAt, trigger = done, a
+		}
+		if a.Code == Status410 {
+			reason, trigger = ReasonGone, a
+			break
+		}
+	}
+	if reason == "" && trigger != nil && rule.broken(next) {
+		reason = ReasonFailing
+	}
+	return next, changed, reason, trigger
+}
+
+func (r HealthRule) broken(h Health) bool {
+	if r.After == 0 && r.Over == 0 {
+		return false
+	}
+	return h.ConsecutiveFailures >= max(r.After, 1) && h.LastFailureAt.Sub(h.FirstFailureAt) >= r.Over
+}
+
+// ContentHash tells whether two events with the same id are the same event. It
+// covers what the caller says, not when it was said.
+func (e *Event) ContentHash() [16]byte {
+	h := sha256.New()
+	var n [8]byte
+	part := func(b []byte) {
+		binary.LittleEndian.PutUint64(n[:], uint64(len(b)))
+		h.Write(n[:])
+		h.Write(b)
+	}
+	for _, s := range []string{e.Type, e.Tenant, e.Identity, e.Owner, e.About} {
+		part([]byte(s))
+	}
+	for _, s := range e.Subjects {
+		part([]byte(s))
+	}
+	part(e.Data)
+	return [16]byte(h.Sum(nil)[:16])
+}

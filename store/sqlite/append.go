@@ -1,0 +1,165 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/ncruces/go-sqlite3"
+
+	"github.com/surehook/surehook"
+)
+
+const (
+	insertEvent = `INSERT INTO events (key, tenant, id, type, identity, owner, sequence, subjects,
+		occurred_at, created_at, trace, about, hash, data) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (tenant, id) DO NOTHING`
+	insertPending = `INSERT INTO pending (event_key, endpoint_key, id, owner, attempt, first_attempt, due)
+		VALUES (?,?,?,?,0,1,?) ON CONFLICT DO NOTHING`
+)
+
+// Append implements surehook.Appender.
+func (s *Store) Append(_ context.Context, version int64, items []surehook.Append) ([]surehook.Appended, error) {
+	if err := s.space.check(); err != nil {
+		return nil, err
+	}
+	hashes := make([][]byte, len(items))
+	weight := 0
+	for i := range items {
+		h := items[i].Event.ContentHash()
+		hashes[i] = h[:]
+		weight += 1 + len(items[i].Targets)
+	}
+	out := make([]surehook.Appended, len(items))
+	err := s.write(weight, func(c *conn) error {
+		// Outside a transaction of ours nobody changes it: the writer is one.
+		if version != s.config.Load() {
+			return surehook.ErrConfigChanged
+		}
+		now := s.now()
+		for i := range items {
+			out[i] = surehook.Appended{}
+			if err := s.append(c, &items[i], hashes[i], now, &out[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// append stores one event. An event that is refused alone sets out.Err and
+// leaves nothing behind.
+func (s *Store) append(c *conn, a *surehook.Append, hash []byte, now time.Time, out *surehook.Appended) error {
+	e := a.Event
+	if a.Outbox != 0 {
+		if n, err := c.exec(`DELETE FROM outbox WHERE id = ?`, a.Outbox); err != nil || n == 0 {
+			out.Duplicate = true // another fan-out took it
+			return err
+		}
+	}
+	if e.Key == 0 {
+		e.Key = s.keys.take(1)
+	}
+	e.CreatedAt = now
+	inserted, err := s.insertEvent(c, e, hash)
+	if err != nil {
+		return err
+	}
+	if !inserted {
+		return duplicate(c, e, hash, out)
+	}
+	out.EventKey = e.Key
+	if len(a.Targets) == 0 {
+		return nil
+	}
+	out.Deliveries = make([]surehook.Delivery, len(a.Targets))
+	first := s.keys.take(len(a.Targets))
+	for i, t := range a.Targets {
+		d := surehook.Delivery{ID: first + int64(i), EventKey: e.Key, EndpointKey: t.EndpointKey, FirstAttempt: 1, Due: now}
+		if t.Owned {
+			d.Epoch = s.epoch.Load()
+		}
+		if err := putPending(c, &d); err != nil {
+			return err
+		}
+		out.Deliveries[i] = d
+	}
+	return nil
+}
+
+func (s *Store) insertEvent(c *conn, e *surehook.Event, hash []byte) (bool, error) {
+	data := e.Data
+	if data == nil {
+		data = []byte{}
+	}
+	n, err := c.exec(insertEvent, e.Key, e.Tenant, e.ID, e.Type, e.Identity, e.Owner, e.Sequence, e.Subjects,
+		e.OccurredAt, e.CreatedAt, e.Trace, e.About, hash, data)
+	return n == 1, err
+}
+
+func putPending(c *conn, d *surehook.Delivery) error {
+	st, err := c.stmt(insertPending)
+	if err != nil {
+		return err
+	}
+	var owner any
+	if d.Epoch != 0 {
+		owner = d.Epoch
+	}
+	if err := bind(st, []any{d.EventKey, d.EndpointKey, d.ID, owner, d.Due}); err != nil {
+		return err
+	}
+	return st.Exec()
+}
+
+// duplicate answers an id that is there already: the same content is the same
+// event, other content is refused.
+func duplicate(c *conn, e *surehook.Event, hash []byte, out *surehook.Appended) error {
+	var key int64
+	same := false
+	_, err := c.one(`SELECT key, hash FROM events WHERE tenant = ? AND id = ?`, []any{e.Tenant, e.ID}, func(st *sqlite3.Stmt) error {
+		key = st.ColumnInt64(0)
+		same = bytes.Equal(st.ColumnRawBlob(1), hash)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	out.EventKey = key
+	if !same {
+		out.Err = surehook.Errorf(surehook.Conflict, "an event with this id and other content exists")
+		return nil
+	}
+	out.Duplicate = true
+	return nil
+}
+
+// Outbox implements surehook.Appender.
+func (s *Store) Outbox(ctx context.Context, limit int) ([]surehook.OutboxEvent, error) {
+	var out []surehook.OutboxEvent
+	err := s.read(ctx, func(c *conn) error {
+		out = out[:0]
+		return c.each(`SELECT id, tenant, event_id, type, identity, owner, subjects, occurred_at, trace, about, data
+			FROM outbox ORDER BY id LIMIT ?`, []any{limit}, func(st *sqlite3.Stmt) error {
+			subjects, err := unlist(st.ColumnRawText(6))
+			out = append(out, surehook.OutboxEvent{ID: st.ColumnInt64(0), Event: &surehook.Event{
+				Tenant: st.ColumnText(1), ID: st.ColumnText(2), Type: st.ColumnText(3), Identity: st.ColumnText(4),
+				Owner: st.ColumnText(5), Subjects: subjects, OccurredAt: at(st.ColumnInt64(7)),
+				Trace: st.ColumnText(8), About: st.ColumnText(9), Data: st.ColumnBlob(10, nil),
+			}})
+			return err
+		})
+	})
+	return out, err
+}
+
+// putOutbox leaves an event for the fan-out. A repeat changes nothing.
+func (s *Store) putOutbox(c *conn, e *surehook.Event) error {
+	_, err := c.exec(`INSERT INTO outbox (id, tenant, event_id, type, identity, owner, subjects, occurred_at, trace, about, data)
+		VALUES (?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING`,
+		s.keys.take(1), e.Tenant, e.ID, e.Type, e.Identity, e.Owner, e.Subjects, e.OccurredAt, e.Trace, e.About, e.Data)
+	return err
+}

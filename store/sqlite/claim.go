@@ -1,0 +1,176 @@
+package sqlite
+
+import (
+	"context"
+	"time"
+
+	"github.com/ncruces/go-sqlite3"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/surehook/surehook"
+)
+
+// A row that was lost with its process this often is claimed alone, so that it
+// takes no neighbour with it; and this often, it is given up.
+const (
+	lostAlone = 3
+	lostDead  = 8
+)
+
+const claimRows = `SELECT p.event_key, p.id, p.attempt, p.first_attempt, p.due, p.lost, ` + eventColumns + `, e.data
+	FROM pending p JOIN events e ON e.key = p.event_key
+	WHERE p.endpoint_key = ? AND p.owner IS NULL AND p.due <= ? ORDER BY p.due LIMIT ?`
+
+// Claim implements surehook.Queue.
+func (s *Store) Claim(_ context.Context, endpoint int64, limit, maxBytes int) (surehook.Claim, error) {
+	var out surehook.Claim
+	err := s.write(limit, func(c *conn) error {
+		out = surehook.Claim{}
+		enabled, err := c.int64(`SELECT enabled FROM endpoints WHERE key = ? AND deleted = 0`, endpoint)
+		if err != nil || enabled == 0 {
+			return err
+		}
+		now := s.now()
+		if err := s.claim(c, endpoint, limit, maxBytes, now, &out); err != nil {
+			return err
+		}
+		_, err = c.one(`SELECT due FROM pending WHERE endpoint_key = ? AND owner IS NULL ORDER BY due LIMIT 1`,
+			[]any{endpoint}, func(st *sqlite3.Stmt) error {
+				out.Next = at(st.ColumnInt64(0))
+				out.More = !out.Next.After(now)
+				return nil
+			})
+		return err
+	})
+	return out, err
+}
+
+func (s *Store) claim(c *conn, endpoint int64, limit, maxBytes int, now time.Time, out *surehook.Claim) error {
+	var crashed []surehook.Delivery
+	epoch, size, full := s.epoch.Load(), 0, false
+	err := c.each(claimRows, []any{endpoint, now, limit}, func(st *sqlite3.Stmt) error {
+		d := surehook.Delivery{EventKey: st.ColumnInt64(0), EndpointKey: endpoint, ID: st.ColumnInt64(1), Epoch: epoch,
+			Attempt: st.ColumnInt(2), FirstAttempt: st.ColumnInt(3), Due: at(st.ColumnInt64(4)), Lost: st.ColumnInt(5)}
+		switch {
+		case full:
+			return nil
+		case d.Lost >= lostDead:
+			crashed = append(crashed, d)
+			return nil
+		case d.Lost >= lostAlone && len(out.Rows) > 0:
+			full = true
+			return nil
+		}
+		e, err := scanEvent(st, 6)
+		if err != nil {
+			return err
+		}
+		e.Data = st.ColumnBlob(6+eventColumnCount, nil)
+		out.Rows = append(out.Rows, surehook.Claimed{Delivery: d, Event: e})
+		size += len(e.Data)
+		full = size >= maxBytes || d.Lost >= lostAlone
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for i := range out.Rows {
+		d := &out.Rows[i].Delivery
+		if _, err := c.exec(`UPDATE pending SET owner = ? WHERE event_key = ? AND endpoint_key = ?`, epoch, d.EventKey, endpoint); err != nil {
+			return err
+		}
+	}
+	for i := range crashed {
+		if err := s.end(c, &crashed[i], surehook.Crashed, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end buries a free row, with an attempt that tells why no request was made.
+func (s *Store) end(c *conn, d *surehook.Delivery, code surehook.Code, now time.Time) error {
+	if _, err := c.exec(`DELETE FROM pending WHERE event_key = ? AND endpoint_key = ? AND owner IS NULL`, d.EventKey, d.EndpointKey); err != nil {
+		return err
+	}
+	a := surehook.Attempt{Key: s.keys.take(1), ID: "dlv_" + ulid.MustNew(ulid.Timestamp(now), ulid.DefaultEntropy()).String(),
+		EventKey: d.EventKey, EndpointKey: d.EndpointKey, Number: d.Attempt + 1,
+		Status: surehook.AttemptDead, Code: code, CreatedAt: now}
+	if _, err := s.insertAttempt(c, &a); err != nil {
+		return err
+	}
+	return s.bury(c, d, code, 0, a.Number, now)
+}
+
+// End implements surehook.Queue.
+func (s *Store) End(_ context.Context, endpoint int64, code surehook.Code, dueOnly, letters bool, limit int) (int, error) {
+	var n int
+	err := s.write(limit, func(c *conn) error {
+		now := s.now()
+		before := now
+		if !dueOnly {
+			before = now.Add(100 * 365 * 24 * time.Hour)
+		}
+		var rows []surehook.Delivery
+		if err := c.each(`SELECT event_key, id, attempt, first_attempt FROM pending
+			WHERE endpoint_key = ? AND owner IS NULL AND due <= ? ORDER BY due LIMIT ?`, []any{endpoint, before, limit},
+			func(st *sqlite3.Stmt) error {
+				rows = append(rows, surehook.Delivery{EventKey: st.ColumnInt64(0), EndpointKey: endpoint, ID: st.ColumnInt64(1),
+					Attempt: st.ColumnInt(2), FirstAttempt: st.ColumnInt(3)})
+				return nil
+			}); err != nil {
+			return err
+		}
+		n = len(rows)
+		for i := range rows {
+			if letters {
+				if err := s.end(c, &rows[i], code, now); err != nil {
+					return err
+				}
+				continue
+			}
+			if _, err := c.exec(`DELETE FROM pending WHERE event_key = ? AND endpoint_key = ? AND owner IS NULL`, rows[i].EventKey, endpoint); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return n, err
+}
+
+// Due implements surehook.Queue by a skip scan: one index probe an endpoint,
+// whatever the number of rows.
+func (s *Store) Due(ctx context.Context) ([]surehook.EndpointDue, error) {
+	var out []surehook.EndpointDue
+	err := s.read(ctx, func(c *conn) error {
+		out = out[:0]
+		last := int64(-1)
+		for {
+			found, err := c.one(`SELECT endpoint_key, due FROM pending WHERE owner IS NULL AND endpoint_key > ?
+				ORDER BY endpoint_key, due LIMIT 1`, []any{last}, func(st *sqlite3.Stmt) error {
+				last = st.ColumnInt64(0)
+				out = append(out, surehook.EndpointDue{EndpointKey: last, Due: at(st.ColumnInt64(1))})
+				return nil
+			})
+			if err != nil || !found {
+				return err
+			}
+		}
+	})
+	return out, err
+}
+
+// PendingCount implements surehook.Queue.
+func (s *Store) PendingCount(ctx context.Context) (surehook.PendingCount, error) {
+	var n surehook.PendingCount
+	err := s.read(ctx, func(c *conn) error {
+		_, err := c.one(`SELECT count(*) FILTER (WHERE owner IS NOT NULL), count(*) FILTER (WHERE owner IS NULL AND due <= ?1),
+			count(*) FILTER (WHERE owner IS NULL AND due > ?1), ifnull(min(due) FILTER (WHERE owner IS NULL AND due <= ?1), 0)
+			FROM pending`, []any{s.now()}, func(st *sqlite3.Stmt) error {
+			n = surehook.PendingCount{Owned: st.ColumnInt64(0), Due: st.ColumnInt64(1), Waiting: st.ColumnInt64(2), OldestDue: at(st.ColumnInt64(3))}
+			return nil
+		})
+		return err
+	})
+	return n, err
+}

@@ -1,0 +1,205 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ncruces/go-sqlite3"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/surehook/surehook"
+)
+
+const (
+	flagLate = 1
+	flagTest = 2
+
+	insertAttempt = `INSERT INTO attempts (event_key, endpoint_key, number, key, id, status, code, http_status, error,
+		response, created_at, duration_us, resolve_us, connect_us, tls_us, write_us, wait_us, read_us, next_due, flags)
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING`
+
+	// The guard: the row is still ours, and at the attempt that we made.
+	guard = ` WHERE event_key = ? AND endpoint_key = ? AND id = ? AND owner = ? AND attempt = ?`
+)
+
+// statuses are stored as small numbers.
+var statuses = []surehook.AttemptStatus{1: surehook.AttemptSucceeded, 2: surehook.AttemptFailed, 3: surehook.AttemptDead}
+
+// Record implements surehook.Queue.
+func (s *Store) Record(_ context.Context, outcomes []surehook.Outcome, rules map[int64]surehook.HealthRule) (surehook.Recorded, error) {
+	// Keys are fixed before the first try, so that a repeat is seen as one.
+	for i := range outcomes {
+		if a := outcomes[i].Attempt; a != nil && a.Key == 0 {
+			a.Key = s.keys.take(1)
+		}
+	}
+	var out surehook.Recorded
+	err := s.write(2*len(outcomes), func(c *conn) error {
+		out = surehook.Recorded{}
+		now := s.now()
+		health := make(map[int64]*surehook.Tally)
+		for i := range outcomes {
+			if err := s.record(c, &outcomes[i], now, health, &out); err != nil {
+				return err
+			}
+		}
+		return s.settleHealth(c, health, rules, now, &out)
+	})
+	return out, err
+}
+
+// record moves one row and keeps its attempt.
+func (s *Store) record(c *conn, o *surehook.Outcome, now time.Time, health map[int64]*surehook.Tally, out *surehook.Recorded) error {
+	d, a := &o.Delivery, o.Attempt
+	g := []any{d.EventKey, d.EndpointKey, d.ID, d.Epoch, d.Attempt}
+	var due time.Time
+	var hit int64
+	var err error
+	switch o.Decision {
+	case surehook.Release:
+		_, err = c.exec(`UPDATE pending SET owner = NULL`+guard, g...)
+		return err
+	case surehook.Finish:
+		err = s.finish(c, d, now)
+		hit = 1
+	case surehook.Again:
+		due = now.Add(o.Wait)
+		hit, err = c.exec(`UPDATE pending SET owner = NULL, attempt = attempt + 1, lost = 0, due = ?`+guard, append([]any{due}, g...)...)
+	case surehook.Bury:
+		if hit, err = c.exec(`DELETE FROM pending`+guard, g...); err == nil && hit == 1 {
+			err = s.bury(c, d, a.Code, a.HTTPStatus, a.Number, now)
+		}
+	case surehook.Note:
+		hit = 1
+	default:
+		err = fmt.Errorf("unknown decision %d", o.Decision)
+	}
+	if err != nil {
+		return err
+	}
+	return s.keep(c, o, hit == 0, due, health, out)
+}
+
+// finish removes the row by its id alone: a success counts whoever holds the
+// lease. A dead letter of the delivery goes too.
+func (s *Store) finish(c *conn, d *surehook.Delivery, _ time.Time) error {
+	n, err := c.exec(`DELETE FROM pending WHERE event_key = ? AND endpoint_key = ? AND id = ?`, d.EventKey, d.EndpointKey, d.ID)
+	if err != nil || (n == 1 && d.FirstAttempt == 1) {
+		return err
+	}
+	_, err = c.exec(`DELETE FROM dead_letters WHERE event_key = ? AND endpoint_key = ? AND pending_id = ?`, d.EventKey, d.EndpointKey, d.ID)
+	return err
+}
+
+func (s *Store) bury(c *conn, d *surehook.Delivery, code surehook.Code, status, attempts int, now time.Time) error {
+	_, err := c.exec(`INSERT INTO dead_letters (key, event_key, endpoint_key, pending_id, code, http_status, attempts, created_at)
+		VALUES (?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING`,
+		s.keys.take(1), d.EventKey, d.EndpointKey, d.ID, string(code), status, attempts, now)
+	return err
+}
+
+// keep stores the attempt. Only one that wasn't there yet counts for health.
+func (s *Store) keep(c *conn, o *surehook.Outcome, late bool, due time.Time, health map[int64]*surehook.Tally, out *surehook.Recorded) error {
+	a := o.Attempt
+	a.Late = late
+	if late {
+		out.Late++
+	} else {
+		a.NextDue = due
+	}
+	n, err := s.insertAttempt(c, a)
+	if err != nil || n == 0 || a.Test {
+		return err
+	}
+	t := health[a.EndpointKey]
+	if t == nil {
+		t = &surehook.Tally{}
+		health[a.EndpointKey] = t
+	}
+	t.Add(o)
+	return nil
+}
+
+func (s *Store) insertAttempt(c *conn, a *surehook.Attempt) (int64, error) {
+	id, err := ulid.ParseStrict(a.ID[len("dlv_"):])
+	if err != nil {
+		return 0, fmt.Errorf("attempt id: %w", err)
+	}
+	flags := 0
+	if a.Late {
+		flags |= flagLate
+	}
+	if a.Test {
+		flags |= flagTest
+	}
+	us := func(d time.Duration) int64 { return d.Microseconds() }
+	return c.exec(insertAttempt, a.EventKey, a.EndpointKey, a.Number, a.Key, id[:], slices.Index(statuses, a.Status),
+		string(a.Code), a.HTTPStatus, a.Error, a.Response, a.CreatedAt, us(a.Duration), us(a.Phases.Resolve),
+		us(a.Phases.Connect), us(a.Phases.TLS), us(a.Phases.Write), us(a.Phases.Wait), us(a.Phases.Read), a.NextDue, flags)
+}
+
+// settleHealth updates each endpoint once, in key order, and only on change.
+func (s *Store) settleHealth(c *conn, health map[int64]*surehook.Tally, rules map[int64]surehook.HealthRule, now time.Time, out *surehook.Recorded) error {
+	keys := make([]int64, 0, len(health))
+	for k := range health {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		if err := s.settleOne(c, k, health[k], rules[k], now, out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) settleOne(c *conn, key int64, t *surehook.Tally, rule surehook.HealthRule, now time.Time, out *surehook.Recorded) error {
+	var h surehook.Health
+	var version int64
+	var enabled bool
+	found, err := c.one(`SELECT version, enabled, consecutive_failures, first_failure_at, last_failure_at, last_success_at
+		FROM endpoints WHERE key = ? AND deleted = 0`, []any{key}, func(st *sqlite3.Stmt) error {
+		version, enabled = st.ColumnInt64(0), st.ColumnBool(1)
+		h = surehook.Health{ConsecutiveFailures: st.ColumnInt(2), FirstFailureAt: at(st.ColumnInt64(3)),
+			LastFailureAt: at(st.ColumnInt64(4)), LastSuccessAt: at(st.ColumnInt64(5))}
+		return nil
+	})
+	if err != nil || !found {
+		return err
+	}
+	next, changed, reason, trigger := t.Settle(h, version, rule)
+	if changed {
+		if _, err := c.exec(`UPDATE endpoints SET consecutive_failures = ?, first_failure_at = ?, last_failure_at = ?, last_success_at = ? WHERE key = ?`,
+			next.ConsecutiveFailures, next.FirstFailureAt, next.LastFailureAt, next.LastSuccessAt, key); err != nil {
+			return err
+		}
+	}
+	if reason == "" || !enabled {
+		return nil
+	}
+	return s.disable(c, key, version, reason, trigger, rule, now, out)
+}
+
+// disable is guarded: one update wins, and the winner's transaction also holds
+// the event that tells of it.
+func (s *Store) disable(c *conn, key, version int64, reason string, trigger *surehook.Attempt, rule surehook.HealthRule, now time.Time, out *surehook.Recorded) error {
+	n, err := c.exec(`UPDATE endpoints SET enabled = 0, disabled_reason = ?, version = version + 1, updated_at = ?
+		WHERE key = ? AND enabled = 1 AND version = ?`, reason, now, key, version)
+	if err != nil || n == 0 {
+		return err
+	}
+	if err := s.bumpConfig(c, key); err != nil {
+		return err
+	}
+	e, err := endpointByKey(c, key)
+	if err != nil {
+		return err
+	}
+	out.Disabled = append(out.Disabled, e)
+	if rule.Disabled == nil {
+		return nil
+	}
+	return s.putOutbox(c, rule.Disabled(e, reason, trigger))
+}

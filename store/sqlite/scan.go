@@ -1,0 +1,121 @@
+package sqlite
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/ncruces/go-sqlite3"
+
+	"github.com/surehook/surehook"
+)
+
+// eventColumns are an event without its bytes, in the order of scanEvent.
+const (
+	eventColumns     = `e.key, e.tenant, e.id, e.type, e.identity, e.owner, e.sequence, e.subjects, e.occurred_at, e.created_at, e.trace, e.about, e.data IS NULL`
+	eventColumnCount = 13
+)
+
+func scanEvent(st *sqlite3.Stmt, i int) (*surehook.Event, error) {
+	subjects, err := unlist(st.ColumnRawText(i + 7))
+	return &surehook.Event{
+		Key: st.ColumnInt64(i), Tenant: st.ColumnText(i + 1), ID: st.ColumnText(i + 2), Type: st.ColumnText(i + 3),
+		Identity: st.ColumnText(i + 4), Owner: st.ColumnText(i + 5), Sequence: st.ColumnInt64(i + 6), Subjects: subjects,
+		OccurredAt: at(st.ColumnInt64(i + 8)), CreatedAt: at(st.ColumnInt64(i + 9)), Trace: st.ColumnText(i + 10),
+		About: st.ColumnText(i + 11), Erased: st.ColumnBool(i + 12),
+	}, err
+}
+
+// endpointColumns are an endpoint with its secrets, in the order of scanEndpoint.
+const endpointColumns = `e.key, e.id, e.version, e.tenant, e.partner, e.url, e.description, e.event_types, e.subjects,
+	e.identities, e.profile, e.envelope, e.signature, e.headers, e.limits, e.enabled, e.disabled_reason,
+	e.consecutive_failures, e.first_failure_at, e.last_failure_at, e.last_success_at, e.created_at, e.updated_at, e.deleted,
+	ifnull(s.secret_enc, ''), ifnull(s.prev_secret_enc, ''), ifnull(s.prev_until, 0)`
+
+const fromEndpoints = ` FROM endpoints e LEFT JOIN endpoint_secrets s ON s.endpoint_key = e.key`
+
+func scanEndpoint(st *sqlite3.Stmt) (*surehook.Endpoint, error) {
+	e := &surehook.Endpoint{
+		Key: st.ColumnInt64(0), ID: st.ColumnText(1), Version: st.ColumnInt64(2), Tenant: st.ColumnText(3),
+		Partner: st.ColumnText(4), URL: st.ColumnText(5), Description: st.ColumnText(6),
+		Profile: st.ColumnText(10), Envelope: surehook.Envelope(st.ColumnText(11)), Signature: st.ColumnText(12),
+		Enabled: st.ColumnBool(15), DisabledReason: st.ColumnText(16),
+		Health: surehook.Health{ConsecutiveFailures: st.ColumnInt(17), FirstFailureAt: at(st.ColumnInt64(18)),
+			LastFailureAt: at(st.ColumnInt64(19)), LastSuccessAt: at(st.ColumnInt64(20))},
+		CreatedAt: at(st.ColumnInt64(21)), UpdatedAt: at(st.ColumnInt64(22)), Deleted: st.ColumnBool(23),
+		Secrets: surehook.Secrets{Current: st.ColumnText(24), Previous: st.ColumnText(25), PreviousUntil: at(st.ColumnInt64(26))},
+	}
+	var err error
+	for i, to := range []*[]string{&e.EventTypes, &e.Subjects, &e.Identities} {
+		if *to, err = unlist(st.ColumnRawText(7 + i)); err != nil {
+			return nil, err
+		}
+	}
+	if raw := st.ColumnRawText(13); string(raw) != "{}" {
+		if err := json.Unmarshal(raw, &e.Headers); err != nil {
+			return nil, fmt.Errorf("stored headers can't be read: %w", err)
+		}
+	}
+	e.Limits, err = parseLimits(st.ColumnRawText(14))
+	return e, err
+}
+
+// limits is how surehook.Limits are stored: durations in milliseconds.
+type limits struct {
+	Waits       []int64 `json:"waits,omitempty"`
+	Attempts    int     `json:"attempts,omitempty"`
+	Timeout     int64   `json:"timeout,omitempty"`
+	Rate        float64 `json:"rate,omitempty"`
+	Concurrency int     `json:"concurrency,omitempty"`
+}
+
+func formatLimits(l surehook.Limits) (string, error) {
+	out := limits{Attempts: l.Attempts, Timeout: l.Timeout.Milliseconds(), Rate: l.Rate, Concurrency: l.Concurrency}
+	for _, w := range l.Waits {
+		out.Waits = append(out.Waits, w.Milliseconds())
+	}
+	b, err := json.Marshal(out)
+	return string(b), err
+}
+
+func parseLimits(raw []byte) (surehook.Limits, error) {
+	var in limits
+	if err := json.Unmarshal(raw, &in); err != nil {
+		return surehook.Limits{}, fmt.Errorf("stored limits can't be read: %w", err)
+	}
+	out := surehook.Limits{Attempts: in.Attempts, Timeout: time.Duration(in.Timeout) * time.Millisecond, Rate: in.Rate, Concurrency: in.Concurrency}
+	for _, w := range in.Waits {
+		out.Waits = append(out.Waits, time.Duration(w)*time.Millisecond)
+	}
+	return out, nil
+}
+
+func endpointByKey(c *conn, key int64) (*surehook.Endpoint, error) {
+	var e *surehook.Endpoint
+	found, err := c.one(`SELECT `+endpointColumns+fromEndpoints+` WHERE e.key = ?`, []any{key}, func(st *sqlite3.Stmt) (err error) {
+		e, err = scanEndpoint(st)
+		return err
+	})
+	if err == nil && !found {
+		err = notFound("webhook")
+	}
+	return e, err
+}
+
+// bumpConfig marks an endpoint as changed, in the transaction that changes it.
+// The writer is one, so the counter can be taken into use before the commit: a
+// rolled-back change only makes an append match again.
+func (s *Store) bumpConfig(c *conn, endpoint int64) error {
+	if _, err := c.exec(`UPDATE counters SET value = value + 1 WHERE name = 'config'`); err != nil {
+		return err
+	}
+	v, err := c.int64(`SELECT value FROM counters WHERE name = 'config'`)
+	if err != nil {
+		return err
+	}
+	if _, err := c.exec(`UPDATE endpoints SET changed = ? WHERE key = ?`, v, endpoint); err != nil {
+		return err
+	}
+	s.config.Store(v)
+	return nil
+}

@@ -1,0 +1,204 @@
+package sqlite
+
+import (
+	"errors"
+	"os"
+	"time"
+
+	"github.com/ncruces/go-sqlite3"
+
+	"github.com/surehook/surehook"
+)
+
+// batchWeight bounds one transaction: about this many rows.
+const batchWeight = 512
+
+// job is something to be done in a transaction. run may run more than once,
+// each time from the start in a transaction that knows nothing of the time
+// before, so it must set its results anew.
+type job struct {
+	run    func(c *conn) error
+	weight int
+	done   chan error
+}
+
+// writer owns the only connection that writes. Jobs that wait while a
+// transaction commits share the next one.
+type writer struct {
+	s    *Store
+	c    *conn
+	jobs chan *job // unbuffered: a job that was taken is always answered
+	quit chan struct{}
+	gone chan struct{}
+	err  error // of closing; read after gone
+}
+
+func startWriter(s *Store, c *conn) *writer {
+	w := &writer{s: s, c: c, jobs: make(chan *job), quit: make(chan struct{}), gone: make(chan struct{})}
+	go w.loop()
+	return w
+}
+
+// stop finishes the jobs that wait, then closes the connection.
+func (w *writer) stop() error {
+	close(w.quit)
+	<-w.gone
+	return w.err
+}
+
+// write runs f in a transaction of the writer and waits for its commit. The
+// wait can't be cancelled: an answer "unknown" would be worse than a late one.
+func (s *Store) write(weight int, f func(c *conn) error) error {
+	j := &job{run: f, weight: weight, done: make(chan error, 1)}
+	select {
+	case s.w.jobs <- j:
+		return wrap(<-j.done)
+	case <-s.w.gone:
+		return errClosed
+	}
+}
+
+func (w *writer) loop() {
+	var batch []*job
+	for {
+		batch = batch[:0]
+		select {
+		case j := <-w.jobs:
+			batch = append(batch, j)
+		case <-w.quit:
+			select {
+			case j := <-w.jobs:
+				batch = append(batch, j)
+			default:
+				w.close()
+				return
+			}
+		}
+		weight := batch[0].weight
+	gather:
+		for weight < batchWeight {
+			select {
+			case j := <-w.jobs:
+				batch = append(batch, j)
+				weight += j.weight
+			default:
+				break gather
+			}
+		}
+		w.commit(batch)
+		w.checkpoint()
+	}
+}
+
+func (w *writer) close() {
+	if w.c != nil {
+		w.err = w.c.close()
+	}
+	close(w.gone)
+}
+
+// commit runs the jobs in one transaction. When one of them fails, the others
+// must not suffer: each then runs in a transaction of its own.
+func (w *writer) commit(batch []*job) {
+	start := time.Now()
+	err := w.transact(batch)
+	if err != nil && len(batch) > 1 && !storeIsGone(err) {
+		for _, j := range batch {
+			j.done <- w.transact([]*job{j})
+		}
+	} else {
+		for _, j := range batch {
+			j.done <- err
+		}
+	}
+	if w.s.opt.OnBatch != nil {
+		w.s.opt.OnBatch(BatchStats{Jobs: len(batch), Duration: time.Since(start), Err: err})
+	}
+}
+
+// storeIsGone tells errors that every job would meet from those of one job.
+func storeIsGone(err error) bool {
+	return surehook.CodeOf(wrap(err)) == surehook.Unavailable
+}
+
+func (w *writer) transact(batch []*job) error {
+	if w.c == nil {
+		if err := w.reopen(); err != nil {
+			return err
+		}
+	}
+	if err := w.c.Exec(`BEGIN IMMEDIATE`); err != nil {
+		return w.failed(err)
+	}
+	for _, j := range batch {
+		if err := j.run(w.c); err != nil {
+			return w.failed(err)
+		}
+	}
+	if err := w.s.keys.settle(w.c); err != nil {
+		return w.failed(err)
+	}
+	if err := w.c.Exec(`COMMIT`); err != nil {
+		return w.failed(err)
+	}
+	w.s.keys.settled()
+	return nil
+}
+
+// failed rolls back. An I/O error leaves it unknown what is in the file, so
+// the connection is opened anew, under a new epoch: rows that were written
+// after all are then free, and what our lanes hold is no longer theirs.
+func (w *writer) failed(err error) error {
+	if errors.Is(err, sqlite3.FULL) {
+		w.s.space.full()
+	}
+	if !w.c.GetAutocommit() {
+		if e := w.c.Exec(`ROLLBACK`); e != nil {
+			err = errors.Join(err, e)
+		}
+	}
+	if errors.Is(err, sqlite3.IOERR) || errors.Is(err, sqlite3.CORRUPT) || !w.c.GetAutocommit() {
+		w.s.log.Error("the store's file failed; opening it anew", "error", err)
+		_ = w.c.close() // the connection is given up, whatever it says
+		w.c = nil
+	}
+	return err
+}
+
+func (w *writer) reopen() error {
+	c, err := open(w.s.path, false, 16<<10, w.s.opt.Sync)
+	if err != nil {
+		return err
+	}
+	if err := w.s.takeOver(c); err != nil {
+		return closing(c.Conn, err)
+	}
+	w.c = c
+	return nil
+}
+
+// checkpoint keeps the write-ahead log small. The automatic checkpoint at each
+// commit is passive and gives way to readers; past the soft limit the writer
+// waits for them.
+func (w *writer) checkpoint() {
+	size := w.s.space.walSize()
+	if size < walSoftLimit || w.c == nil {
+		return
+	}
+	mode := sqlite3.CHECKPOINT_RESTART
+	if size > 4*walSoftLimit {
+		mode = sqlite3.CHECKPOINT_TRUNCATE
+	}
+	if _, _, err := w.c.WALCheckpoint("main", mode); err != nil {
+		w.s.log.Warn("the write-ahead log couldn't be checkpointed", "error", err, "bytes", size)
+	}
+	w.s.space.measure(w.s)
+}
+
+func fileSize(path string) int64 {
+	st, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return st.Size()
+}
