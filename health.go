@@ -55,7 +55,7 @@ func (t *Tally) Settle(h Health, version int64, rule HealthRule) (next Health, c
 		if done := finished(a); done.After(next.LastFailureAt) {
 			next.LastFailureAt, trigger = done, a
 		}
-		if a.Code == Status410 {
+		if a.Code == Status410 && rule.Gone {
 			reason, trigger = ReasonGone, a
 			break
 		}

@@ -91,6 +91,7 @@ type Outcome struct {
 type HealthRule struct {
 	After int           // consecutive failures; 0: any number
 	Over  time.Duration // and failing at least this long; 0 with After 0: never
+	Gone  bool          // a 410 disables at once
 	// Disabled makes the event that tells of it, in the disabling transaction.
 	// trigger is the attempt that caused it.
 	Disabled func(e *Endpoint, reason string, trigger *Attempt) *Event
