@@ -1,0 +1,96 @@
+package egress
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/surehook/surehook"
+)
+
+var benchHeader = []Field{
+	{"Content-Type", "application/json"},
+	{"User-Agent", "Surehook/1.0"},
+	{"webhook-id", "evt_01J9ZK3V7Q8M2N4P6R8S0T2V4W"},
+	{"webhook-timestamp", "1760000000"},
+	{"webhook-signature", "v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4="},
+}
+
+func benchServer(b *testing.B, useTLS bool) *httptest.Server {
+	b.Helper()
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	if useTLS {
+		s.StartTLS()
+	} else {
+		s.Start()
+	}
+	b.Cleanup(s.Close)
+	return s
+}
+
+func benchDo(b *testing.B, useTLS bool) {
+	s := benchServer(b, useTLS)
+	cfg := Config{AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+	if useTLS {
+		cfg.RootCAs = s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+	}
+	c, err := New(cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	t, err := c.ParseURL(s.URL + "/hook?tenant=1")
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	r := &Request{Target: t, Header: benchHeader, Body: bytes.Repeat([]byte("x"), 1024), Timeout: 15 * time.Second}
+	b.ReportAllocs()
+	for b.Loop() {
+		if res := c.Do(ctx, r); res.Code != surehook.OK {
+			b.Fatal(res.Err)
+		}
+	}
+}
+
+func BenchmarkDo(b *testing.B)    { benchDo(b, false) }
+func BenchmarkDoTLS(b *testing.B) { benchDo(b, true) }
+
+func benchTransport(b *testing.B, useTLS bool) {
+	s := benchServer(b, useTLS)
+	tr := s.Client().Transport.(*http.Transport)
+	defer tr.CloseIdleConnections()
+	body := bytes.Repeat([]byte("x"), 1024)
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	b.ReportAllocs()
+	for b.Loop() {
+		ctx, stop := context.WithTimeout(ctx, 15*time.Second)
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL+"/hook?tenant=1", bytes.NewReader(body))
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, f := range benchHeader {
+			req.Header.Set(f.Name, f.Value)
+		}
+		resp, err := tr.RoundTrip(req)
+		if err != nil {
+			b.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		stop()
+	}
+}
+
+func BenchmarkTransport(b *testing.B)    { benchTransport(b, false) }
+func BenchmarkTransportTLS(b *testing.B) { benchTransport(b, true) }

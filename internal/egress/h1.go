@@ -1,0 +1,184 @@
+package egress
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+)
+
+const (
+	copyLimit   = 64 << 10               // bodies up to this join the head in one write
+	bodyGrace   = 250 * time.Millisecond // for the body of an answer that's already decided
+	maxInterim  = 8                      // 1xx answers before the final one
+	bodyMargin  = 16 << 10               // wire bytes allowed beyond the body limit: chunk framing
+	readerBytes = 4 << 10
+)
+
+var errHeadTooBig = errors.New("the answer's head is too large")
+
+// limitReader fails once n bytes have been read.
+type limitReader struct {
+	r io.Reader
+	n int64
+}
+
+func (l *limitReader) Read(p []byte) (int, error) {
+	if l.n <= 0 {
+		return 0, errHeadTooBig
+	}
+	if int64(len(p)) > l.n {
+		p = p[:l.n]
+	}
+	n, err := l.r.Read(p)
+	l.n -= int64(n)
+	return n, err
+}
+
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b }}
+
+// newH1 wraps a fresh connection.
+func (c *conn) newH1() {
+	c.lim.r = c.nc
+	c.br = bufio.NewReaderSize(&c.lim, readerBytes)
+	c.watch()
+}
+
+// write sends head and body in one piece, so that a small request is one
+// packet and one TLS record.
+func (c *conn) write(r *Request) error {
+	bp := buffers.Get().(*[]byte)
+	b := appendHead((*bp)[:0], r)
+	small := len(r.Body) <= copyLimit
+	var err error
+	switch {
+	case small:
+		b = append(b, r.Body...)
+		_, err = c.nc.Write(b)
+	case c.nc == c.tcp:
+		parts := net.Buffers{b, r.Body}
+		_, err = parts.WriteTo(c.nc)
+	default:
+		if _, err = c.nc.Write(b); err == nil {
+			_, err = c.nc.Write(r.Body)
+		}
+	}
+	if cap(b) <= 2*copyLimit {
+		*bp = b
+		buffers.Put(bp)
+	}
+	return err
+}
+
+func appendHead(b []byte, r *Request) []byte {
+	b = append(b, r.Target.head...)
+	for i := range r.Header {
+		f := &r.Header[i]
+		if ReservedHeader(f.Name) {
+			continue
+		}
+		b = append(b, f.Name...)
+		b = append(b, ": "...)
+		b = append(b, f.Value...)
+		b = append(b, "\r\n"...)
+	}
+	b = append(b, "Content-Length: "...)
+	b = strconv.AppendInt(b, int64(len(r.Body)), 10)
+	return append(b, "\r\n\r\n"...)
+}
+
+// exchange performs one request on c and fills in res. It reports whether c
+// can serve another one.
+func (c *Client) exchange(a *attempt, cn *conn) bool {
+	res, at := &a.res, c.now()
+	werr := cn.write(a.req)
+	res.Phases.Write = a.lap(&at)
+
+	cn.lim.n = c.maxHeader
+	a.phase = "waiting for the answer"
+	_, err := cn.br.Peek(1)
+	res.Phases.Wait = a.lap(&at)
+	if err != nil {
+		// A receiver may answer and close without reading all of the body;
+		// only when it said nothing is the failed write what counts.
+		if werr != nil {
+			a.phase, err = "sending", werr
+		}
+		c.fail(a, err)
+		return false
+	}
+	resp, err := readHead(cn.br)
+	if err != nil {
+		a.phase = "reading the answer"
+		c.fail(a, err)
+		return false
+	}
+	a.answered(resp)
+	whole := c.readBody(a, cn, resp)
+	res.Phases.Read = a.lap(&at)
+	return whole && werr == nil && !resp.Close && resp.StatusCode >= 200 && cn.br.Buffered() == 0
+}
+
+// readHead skips interim answers.
+func readHead(br *bufio.Reader) (*http.Response, error) {
+	for range maxInterim {
+		resp, err := http.ReadResponse(br, nil)
+		if err != nil {
+			return nil, err
+		}
+		// 101 is final: it leaves HTTP, which nobody asked for.
+		if resp.StatusCode >= 200 || resp.StatusCode == http.StatusSwitchingProtocols {
+			return resp, nil
+		}
+	}
+	return nil, errInterim
+}
+
+// readBody takes the excerpt and reports whether the body ended with it. The
+// outcome is decided already, so the body gets little time and few bytes.
+func (c *Client) readBody(a *attempt, cn *conn, resp *http.Response) bool {
+	if resp.ContentLength == 0 {
+		return true
+	}
+	if resp.ContentLength < 0 || resp.ContentLength > int64(cn.br.Buffered()) {
+		limit := c.now().Add(bodyGrace)
+		if limit.Before(a.deadline) {
+			_ = cn.tcp.SetReadDeadline(limit)
+			if a.ctx.Err() != nil {
+				cn.abort()
+			}
+		}
+	}
+	cn.lim.n = c.maxBody + bodyMargin
+	a.res.Body, a.res.Truncated = excerpt(resp.Body, c.maxBody)
+	return !a.res.Truncated
+}
+
+// excerpt reads at most limit bytes and reports whether there was more, or
+// might have been.
+func excerpt(r io.Reader, limit int64) ([]byte, bool) {
+	bp := buffers.Get().(*[]byte)
+	defer buffers.Put(bp)
+	if int64(cap(*bp)) < limit+1 {
+		*bp = make([]byte, 0, limit+1)
+	}
+	buf := (*bp)[:limit+1]
+	n := 0
+	for {
+		m, err := r.Read(buf[n:])
+		n += m
+		if err == nil && n < len(buf) {
+			continue
+		}
+		cut := err != io.EOF || n == len(buf)
+		n = min(n, int(limit))
+		if n == 0 {
+			return nil, cut
+		}
+		return append([]byte(nil), buf[:n]...), cut
+	}
+}
