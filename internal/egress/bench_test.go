@@ -3,7 +3,9 @@ package egress
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -38,16 +40,22 @@ func benchServer(b *testing.B, useTLS bool) *httptest.Server {
 
 func benchDo(b *testing.B, useTLS bool) {
 	s := benchServer(b, useTLS)
-	cfg := Config{AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+	var roots *x509.CertPool
 	if useTLS {
-		cfg.RootCAs = s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+		roots = s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
 	}
+	benchURL(b, s.URL, roots)
+}
+
+func benchURL(b *testing.B, url string, roots *x509.CertPool) {
+	b.Helper()
+	cfg := Config{AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, RootCAs: roots}
 	c, err := New(cfg)
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer c.Close()
-	t, err := c.ParseURL(s.URL + "/hook?tenant=1")
+	t, err := c.ParseURL(url + "/hook?tenant=1")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -60,6 +68,33 @@ func benchDo(b *testing.B, useTLS bool) {
 			b.Fatal(res.Err)
 		}
 	}
+}
+
+// BenchmarkDoBare answers with a canned head, so that what remains is the
+// client and the kernel.
+func BenchmarkDoBare(b *testing.B) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = ln.Close() }()
+	go func() {
+		nc, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer func() { _ = nc.Close() }()
+		buf := make([]byte, 16<<10)
+		for {
+			if _, err := nc.Read(buf); err != nil {
+				return
+			}
+			if _, err := io.WriteString(nc, "HTTP/1.1 204 No Content\r\nDate: Wed, 21 Oct 2026 07:28:00 GMT\r\n\r\n"); err != nil {
+				return
+			}
+		}
+	}()
+	benchURL(b, "http://"+ln.Addr().String(), nil)
 }
 
 func BenchmarkDo(b *testing.B)    { benchDo(b, false) }

@@ -5,9 +5,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"net"
-	"net/http"
 	"net/netip"
 	"net/url"
+	"strings"
 	"syscall"
 	"time"
 
@@ -153,17 +153,17 @@ func (c *Client) Close() {
 // framing, the connection and the host. Refuse it in settings; it's never
 // sent.
 func ReservedHeader(name string) bool {
-	switch len(name) {
-	case 2, 4, 6, 7, 10, 14, 16, 17, 19:
-	default:
-		return false
-	}
-	switch http.CanonicalHeaderKey(name) {
-	case "Host", "Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive", "Expect",
-		"Te", "Trailer", "Upgrade", "Proxy-Connection", "Proxy-Authorization":
-		return true
+	for _, r := range reserved {
+		if len(r) == len(name) && strings.EqualFold(r, name) {
+			return true
+		}
 	}
 	return false
+}
+
+var reserved = []string{
+	"Host", "Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive", "Expect",
+	"TE", "Trailer", "Upgrade", "Proxy-Connection", "Proxy-Authorization",
 }
 
 // ValidHeader reports whether a field can be put on the wire.

@@ -65,7 +65,10 @@ type BlockedError struct {
 }
 
 func (e *BlockedError) Error() string {
-	text := "resolves to a blocked address (" + e.Addr.String() + ": " + e.Reason + ")"
+	text := "resolves to a blocked address (" + e.Reason + ")"
+	if e.Addr.IsValid() {
+		text = "resolves to a blocked address (" + e.Addr.String() + ": " + e.Reason + ")"
+	}
 	if e.Hint {
 		text += "; see --allow-networks"
 	}

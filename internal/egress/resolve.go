@@ -199,6 +199,12 @@ func (l *lookups) both(ctx context.Context, host string) ([]netip.Addr, error) {
 	if len(addrs) > 0 {
 		return addrs, nil
 	}
+	var mapped *net.AddrError
+	if errors.As(h6.err, &mapped) {
+		// The library hides IPv4-mapped addresses in AAAA records; a host
+		// that has nothing else is hiding something too.
+		return nil, &BlockedError{Reason: "IPv4-mapped addresses only"}
+	}
 	for _, err := range []error{err4, h6.err} {
 		var d *net.DNSError
 		if err != nil && !(errors.As(err, &d) && d.IsNotFound) {
