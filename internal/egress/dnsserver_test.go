@@ -1,7 +1,6 @@
 package egress
 
 import (
-	"context"
 	"net"
 	"net/netip"
 	"strings"
@@ -176,8 +175,4 @@ func (s *nameServer) asked(name string, qtype uint16) <-chan struct{} {
 }
 
 // resolver is the production resolver, pointed at this server.
-func (s *nameServer) resolver() Resolver {
-	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, network, s.addr)
-	}}
-}
+func (s *nameServer) resolver() Resolver { return systemResolver(s.addr) }

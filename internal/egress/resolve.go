@@ -75,13 +75,29 @@ type lookups struct {
 
 func newLookups(g *Guard, via Resolver, ttl, grace time.Duration, now func() time.Time) *lookups {
 	if via == nil {
-		// PreferGo: the C library reads 127.1 and 0x7f000001 as addresses.
-		via = &net.Resolver{PreferGo: true}
+		via = systemResolver("")
 	}
 	l := &lookups{guard: g, via: via, ttl: ttl, grace: grace, now: now,
 		cache: map[string]*answer{}, flights: map[string]*flight{}}
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	return l
+}
+
+// systemResolver asks the name servers of the system, or the given one, in
+// pure Go: the C library reads 127.1 and 0x7f000001 as addresses.
+func systemResolver(server string) *net.Resolver {
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if server != "" {
+			addr = server
+		}
+		nc, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		if err == nil {
+			// The library waits for a mute server although nobody waits for
+			// the library any more.
+			context.AfterFunc(ctx, func() { _ = nc.Close() })
+		}
+		return nc, err
+	}}
 }
 
 func (l *lookups) close() {
