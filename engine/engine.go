@@ -1,0 +1,278 @@
+// Package engine is Surehook as a library: the runtime that takes events in and
+// delivers them, inside your own program.
+//
+// Guarantee: an event whose Enqueue returned without an error is delivered at
+// least once to every endpoint that matched when it was accepted, or becomes a
+// dead letter that can be replayed. That holds across crashes of the process
+// and, with a store that syncs, of the machine.
+//
+//	store, _ := sqlite.Open(ctx, "surehook.db", sqlite.Options{})
+//	e, _ := engine.New(engine.Options{Store: store, MasterKeys: keys})
+//	_ = e.Start(ctx)
+//	defer e.Stop(ctx)
+//	receipt, err := e.Publish(ctx, surehook.Event{Type: "order.paid", Data: body})
+package engine
+
+import (
+	"context"
+	cryptorand "crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/internal/dispatch"
+	"github.com/surehook/surehook/internal/egress"
+	"github.com/surehook/surehook/internal/fanout"
+	"github.com/surehook/surehook/internal/seal"
+)
+
+// Options of an engine. Store and MasterKeys are required; the zero value of
+// everything else is a good default.
+type Options struct {
+	Store      surehook.Store
+	MasterKeys [][]byte // 32 bytes each: the first seals, the others still open
+
+	Version   string   // for the User-Agent; "dev"
+	UserAgent string   // the profile's, "Surehook/<Version>"
+	OwnHosts  []string // our own API's and console's hosts, refused as endpoints
+
+	AllowNetworks      []netip.Prefix // development only: private networks that may be reached
+	EgressProxy        *url.URL       // HTTP CONNECT; the environment's proxies are ignored
+	RootCAs            *x509.CertPool
+	ClientCertificates []tls.Certificate
+	Resolver           egress.Resolver // the system's
+	DNSCache           time.Duration   // 5 s; negative: none
+
+	MaxInFlight   int // requests over all endpoints; 1024
+	MaxMemory     int // bytes of event data held for delivery; 32 MiB
+	MaxEventBytes int // of one event's data; 1 MiB
+	MaxWebhooks   int // endpoints a scope; 20, negative: unlimited
+	CarryTrace    bool
+
+	Logger  *slog.Logger
+	Observe func(Try)        // called after each attempt, from many goroutines
+	Notify  func(Notice)     // called, in a goroutine of its own, when an endpoint was disabled
+	Now     func() time.Time // time.Now
+	Random  func() float64   // jitter
+	Entropy io.Reader        // ids and secrets; crypto/rand
+}
+
+// Try is one attempt as observers see it.
+type Try = dispatch.Try
+
+// Notice tells the operator, out of band, that an endpoint was disabled.
+type Notice struct {
+	WebhookID string    `json:"webhook_id"`
+	TenantID  string    `json:"tenant_id,omitempty"`
+	Reason    string    `json:"reason"`
+	Failures  int       `json:"consecutive_failures"`
+	At        time.Time `json:"at"`
+}
+
+// Engine takes events in and delivers them. Make one with New.
+type Engine struct {
+	opt    Options
+	store  surehook.Store
+	log    *slog.Logger
+	now    func() time.Time
+	keys   *seal.Keyring
+	client *egress.Client
+	index  *fanout.Index
+	disp   *dispatch.Dispatcher
+	idKey  []byte // of the deterministic ids of platform events
+
+	entropy *lockedEntropy
+	refresh sync.Mutex // one refresh of the configuration at a time
+
+	ctx     context.Context // ends the background loops
+	cancel  context.CancelFunc
+	bg      sync.WaitGroup
+	outbox  chan struct{} // rung when the outbox may have something
+	gate    sync.RWMutex  // held for reading by callers that append
+	stopped bool
+	started bool
+}
+
+// New makes an engine on an open store, which stays the caller's to close, after
+// Stop.
+func New(opt Options) (*Engine, error) {
+	setDefaults(&opt)
+	if opt.Store == nil {
+		return nil, errors.New("engine: a store is required")
+	}
+	keys, err := seal.NewKeyring(opt.Entropy, opt.MasterKeys...)
+	if err != nil {
+		return nil, fmt.Errorf("engine: %w", err)
+	}
+	client, err := egress.New(egress.Config{AllowNetworks: opt.AllowNetworks, OwnHosts: opt.OwnHosts, Proxy: opt.EgressProxy,
+		RootCAs: opt.RootCAs, ClientCertificates: opt.ClientCertificates, Resolver: opt.Resolver, DNSCache: max(opt.DNSCache, 0),
+		MaxConnsPerHost: opt.MaxInFlight, MaxIdlePerHost: 256, MaxIdle: 2 * opt.MaxInFlight})
+	if err != nil {
+		return nil, fmt.Errorf("engine: %w", err)
+	}
+	e := &Engine{opt: opt, store: opt.Store, log: opt.Logger, now: opt.Now, keys: keys, client: client, index: fanout.New(),
+		entropy: newEntropy(opt.Entropy), outbox: make(chan struct{}, 1)}
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	e.disp = dispatch.New(dispatch.Options{Store: opt.Store, Client: client, Keyring: keys, Logger: opt.Logger, Now: opt.Now,
+		Random: opt.Random, NewID: e.newULID, Observe: e.observe, UserAgent: opt.UserAgent, Version: opt.Version, CarryTrace: opt.CarryTrace,
+		MaxInFlight: opt.MaxInFlight, MaxMemory: opt.MaxMemory, DisabledEvent: e.disabledEvent, OnDisabled: e.onDisabled})
+	return e, nil
+}
+
+func setDefaults(o *Options) {
+	if o.Version == "" {
+		o.Version = "dev"
+	}
+	o.MaxInFlight = orDefault(o.MaxInFlight, 1024)
+	o.MaxMemory = orDefault(o.MaxMemory, 32<<20)
+	o.MaxEventBytes = orDefault(o.MaxEventBytes, 1<<20)
+	o.MaxWebhooks = orDefault(o.MaxWebhooks, 20)
+	o.DNSCache = orDefault(o.DNSCache, egress.DefaultDNSCache)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Random == nil {
+		o.Random = rand.Float64
+	}
+	if o.Entropy == nil {
+		o.Entropy = cryptorand.Reader
+	}
+}
+
+func orDefault[T int | time.Duration](v, d T) T {
+	if v == 0 {
+		return d
+	}
+	return v
+}
+
+// Start loads the configuration and begins to deliver, what an earlier process
+// left first.
+func (e *Engine) Start(ctx context.Context) error {
+	var err error
+	if e.idKey, err = e.setting(ctx, "event_id_key"); err != nil {
+		return err
+	}
+	if err := e.loadTenants(ctx); err != nil {
+		return err
+	}
+	if err := e.reload(ctx); err != nil {
+		return err
+	}
+	if err := e.disp.Start(); err != nil {
+		return err
+	}
+	e.started = true
+	e.bg.Go(e.fanOutLoop)
+	return e.resumeReplays(ctx)
+}
+
+// setting reads a random value that is made at first use and kept.
+func (e *Engine) setting(ctx context.Context, name string) ([]byte, error) {
+	fresh := make([]byte, 32)
+	if _, err := io.ReadFull(e.opt.Entropy, fresh); err != nil {
+		return nil, err
+	}
+	return e.store.PutSetting(ctx, name, fresh, false)
+}
+
+func (e *Engine) loadTenants(ctx context.Context) error {
+	for p := (surehook.Page{Limit: 1000}); ; {
+		ts, err := e.store.ListTenants(ctx, p)
+		if err != nil {
+			return err
+		}
+		for _, t := range ts {
+			e.index.SetPartner(t.ID, t.Partner)
+		}
+		if len(ts) < p.Limit {
+			return nil
+		}
+		p.Cursor = ts[len(ts)-1].Key
+	}
+}
+
+// reload brings the index and the lanes to the store's configuration version.
+func (e *Engine) reload(ctx context.Context) error {
+	e.refresh.Lock()
+	defer e.refresh.Unlock()
+	changed, version, err := e.store.Changes(ctx, e.index.Version())
+	if err != nil {
+		return err
+	}
+	for _, ep := range changed {
+		e.disp.Update(ep) // before the index: a matched endpoint has its lane
+	}
+	e.index.Apply(changed, version)
+	return nil
+}
+
+// Stop refuses new events, lets attempts in flight end until ctx ends, cancels
+// the rest, and records what they came to. What wasn't attempted stays in the
+// store. It may be called twice.
+func (e *Engine) Stop(ctx context.Context) error {
+	e.gate.Lock()
+	e.stopped = true
+	e.gate.Unlock()
+	e.cancel()
+	e.bg.Wait()
+	if e.started {
+		e.disp.Stop(ctx)
+	}
+	e.client.Close()
+	return nil
+}
+
+// Store gives the engine's store, for reading.
+func (e *Engine) Store() surehook.Store { return e.store }
+
+// observe passes attempts on.
+func (e *Engine) observe(t Try) {
+	if e.opt.Observe != nil {
+		e.opt.Observe(t)
+	}
+}
+
+func (e *Engine) newULID(t time.Time) string { return e.entropy.next(t) }
+
+// NewID makes an id with a prefix, e.g. "evt".
+func (e *Engine) NewID(prefix string) string { return prefix + "_" + e.newULID(e.now()) }
+
+// lockedEntropy makes ULIDs that ascend within a millisecond. It reads its
+// random bytes in bulk: one read of the system's an id would be felt.
+type lockedEntropy struct {
+	mu  sync.Mutex
+	src *ulid.MonotonicEntropy
+}
+
+func newEntropy(r io.Reader) *lockedEntropy {
+	var seed [32]byte
+	if _, err := io.ReadFull(r, seed[:]); err != nil {
+		panic("engine: no entropy: " + err.Error()) // crypto/rand never fails; an injected reader must not
+	}
+	return &lockedEntropy{src: ulid.Monotonic(rand.NewChaCha8(seed), 0)}
+}
+
+func (l *lockedEntropy) next(t time.Time) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	id, err := ulid.New(ulid.Timestamp(t), l.src)
+	if err != nil { // 2^80 ids in one millisecond
+		id = ulid.MustNew(ulid.Timestamp(t)+1, l.src)
+	}
+	return id.String()
+}

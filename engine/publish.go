@@ -1,0 +1,197 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"github.com/surehook/surehook"
+)
+
+// Receipt says what became of a published event.
+type Receipt struct {
+	ID         string
+	Duplicate  bool // the id was there already, with the same content
+	Deliveries int  // endpoints that will get it; unknown (0) for a duplicate
+	Err        error
+}
+
+// Publish stores one event and delivers it. Type and Data are required; an empty
+// ID is made. When it returns without an error the event is on the disk.
+func (e *Engine) Publish(ctx context.Context, ev surehook.Event) (Receipt, error) {
+	rs, err := e.Enqueue(ctx, ev)
+	if err != nil {
+		return Receipt{}, err
+	}
+	return rs[0], rs[0].Err
+}
+
+// Enqueue stores events and delivers them. Each is accepted or refused by itself
+// (Receipt.Err); those that are accepted share one transaction. An error means
+// that none was accepted, or, with code store_unavailable, that this isn't
+// known: publishing again with the same ids is safe.
+func (e *Engine) Enqueue(ctx context.Context, events ...surehook.Event) ([]Receipt, error) {
+	e.gate.RLock()
+	defer e.gate.RUnlock()
+	if e.stopped {
+		return nil, surehook.Errorf(surehook.Stopping, "the engine is stopping")
+	}
+	receipts := make([]Receipt, len(events))
+	good := make([]*surehook.Event, 0, len(events))
+	where := make([]int, 0, len(events))
+	now := e.now()
+	for i := range events {
+		ev := events[i]
+		if err := e.check(&ev); err != nil {
+			receipts[i].Err = err
+			continue
+		}
+		if ev.ID == "" {
+			ev.ID = "evt_" + e.newULID(now)
+		}
+		if ev.OccurredAt.IsZero() {
+			ev.OccurredAt = now
+		}
+		ev.OccurredAt = ev.OccurredAt.UTC().Truncate(time.Millisecond)
+		receipts[i].ID = ev.ID
+		good, where = append(good, &ev), append(where, i)
+	}
+	if len(good) == 0 {
+		return receipts, ctx.Err()
+	}
+	appended, err := e.append(ctx, good, nil)
+	if err != nil {
+		return nil, err
+	}
+	for j, a := range appended {
+		r := &receipts[where[j]]
+		r.Duplicate, r.Deliveries, r.Err = a.Duplicate, len(a.Deliveries), a.Err
+	}
+	return receipts, nil
+}
+
+// append matches, reserves, stores and hands over. outbox has the outbox row of
+// each event, or is nil.
+func (e *Engine) append(ctx context.Context, events []*surehook.Event, outbox []int64) ([]surehook.Appended, error) {
+	for try := 0; ; try++ {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		items := make([]surehook.Append, len(events))
+		version := e.index.Version()
+		for i, ev := range events {
+			matched, v := e.index.Match(ev)
+			version = min(version, v)
+			items[i] = surehook.Append{Event: ev, Targets: e.disp.Reserve(matched, len(ev.Data))}
+			if outbox != nil {
+				items[i].Outbox = outbox[i]
+			}
+		}
+		appended, err := e.store.Append(ctx, version, items)
+		if err == nil {
+			e.handOff(items, appended)
+			return appended, nil
+		}
+		for i := range items {
+			e.disp.Cancel(items[i].Targets)
+		}
+		if !errors.Is(err, surehook.ErrConfigChanged) || try == 10 {
+			return nil, err
+		}
+		if err := e.reload(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (e *Engine) handOff(items []surehook.Append, appended []surehook.Appended) {
+	for i := range items {
+		if len(appended[i].Deliveries) == 0 {
+			e.disp.Cancel(items[i].Targets) // a duplicate, or refused
+			continue
+		}
+		e.disp.HandOff(items[i].Event, items[i].Targets, appended[i].Deliveries)
+	}
+}
+
+// fanOutLoop takes events out of the outbox: those that were written in
+// somebody's transaction, ours (webhook.disabled) included.
+func (e *Engine) fanOutLoop() {
+	const limit = 256
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		n, err := e.fanOut(limit)
+		if err != nil && e.ctx.Err() == nil {
+			e.log.Warn("the outbox couldn't be fanned out; trying again", "error", err)
+		}
+		if n == limit {
+			continue
+		}
+		select {
+		case <-e.ctx.Done():
+			return
+		case <-e.outbox:
+		case <-tick.C:
+		}
+	}
+}
+
+func (e *Engine) fanOut(limit int) (int, error) {
+	rows, err := e.store.Outbox(e.ctx, limit)
+	if err != nil || len(rows) == 0 {
+		return 0, err
+	}
+	events, ids := make([]*surehook.Event, len(rows)), make([]int64, len(rows))
+	for i, r := range rows {
+		events[i], ids[i] = r.Event, r.ID
+	}
+	_, err = e.append(e.ctx, events, ids)
+	return len(rows), err
+}
+
+var (
+	typePattern = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
+	idPattern   = regexp.MustCompile(`^[A-Za-z0-9_:-]{1,200}$`)
+	namePattern = regexp.MustCompile(`^[\x21-\x7e]{1,200}$`)
+)
+
+// check refuses what can't be delivered faithfully. Messages name the field and
+// never the value.
+func (e *Engine) check(ev *surehook.Event) error {
+	switch {
+	case ev.Type == "":
+		return surehook.Invalid("type", "is required")
+	case len(ev.Type) > 128 || !typePattern.MatchString(ev.Type):
+		return surehook.Invalid("type", "must be dotted names of letters, digits, - and _, at most 128 characters")
+	case ev.Type == surehook.TypeTest || ev.Type == surehook.TypeDisabled:
+		return surehook.Invalid("type", "is one that only surehook itself emits")
+	case ev.ID != "" && !idPattern.MatchString(ev.ID):
+		return surehook.Invalid("id", "must be at most 200 characters of A-Z a-z 0-9 _ : - (no dot)")
+	case len(ev.Data) == 0:
+		return surehook.Invalid("data", "is required; it may be any JSON value")
+	case len(ev.Data) > e.opt.MaxEventBytes:
+		return surehook.Invalid("data", fmt.Sprintf("is over %d bytes", e.opt.MaxEventBytes))
+	case !utf8.Valid(ev.Data):
+		return surehook.Invalid("data", "must be valid UTF-8")
+	case !json.Valid(ev.Data):
+		return surehook.Invalid("data", "must be one JSON value")
+	}
+	for name, v := range map[string]string{"tenant_id": ev.Tenant, "identity_id": ev.Identity, "owner": ev.Owner} {
+		if v != "" && !namePattern.MatchString(v) {
+			return surehook.Invalid(name, "must be at most 200 printable ASCII characters without spaces")
+		}
+	}
+	if len(ev.Subjects) > 16 {
+		return surehook.Invalid("subjects", "holds more than 16")
+	}
+	if i := slices.IndexFunc(ev.Subjects, func(s string) bool { return s == "" || len(s) > 256 || !utf8.ValidString(s) }); i >= 0 {
+		return surehook.Invalid(fmt.Sprintf("subjects[%d]", i), "must be 1 to 256 bytes of UTF-8")
+	}
+	return nil
+}

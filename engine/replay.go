@@ -1,0 +1,242 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/surehook/surehook"
+)
+
+// Bounds of one replay request; a background job has none.
+const (
+	MaxReplayIDs    = 100
+	MaxReplayEvents = 1000
+)
+
+// ReplayRequest says which events to deliver again: by their ids, or by a window
+// of time and, optionally, what became of them at the endpoint.
+type ReplayRequest struct {
+	IDs          []string
+	Since, Until time.Time
+	Status       string // "", dead, failed, succeeded
+}
+
+// ReplayReceipt tells what a replay did.
+type ReplayReceipt struct {
+	Queued     int
+	InProgress int // an attempt is being made right now: left alone
+}
+
+// Replay queues past events for an endpoint again, each with a new run of
+// attempts and the same webhook-id. All are queued, or none.
+func (e *Engine) Replay(ctx context.Context, id string, req ReplayRequest, by Actor) (ReplayReceipt, error) {
+	ep, err := e.replayTarget(ctx, id)
+	if err != nil {
+		return ReplayReceipt{}, err
+	}
+	events, err := e.selectEvents(ctx, ep, req)
+	if err != nil || len(events) == 0 {
+		return ReplayReceipt{}, err
+	}
+	return e.replay(ctx, ep, events, e.audit(by, "webhook.replay", id, ep.Tenant, fmt.Sprintf(`{"events":%d}`, len(events))))
+}
+
+func (e *Engine) replay(ctx context.Context, ep *surehook.Endpoint, events []int64, a *surehook.AuditEntry) (ReplayReceipt, error) {
+	results, err := e.store.Replay(ctx, ep.Key, events, a)
+	if err != nil {
+		return ReplayReceipt{}, err
+	}
+	var r ReplayReceipt
+	for _, res := range results {
+		if res.InProgress {
+			r.InProgress++
+		} else {
+			r.Queued++
+		}
+	}
+	e.disp.Wake(ep.Key)
+	return r, nil
+}
+
+func (e *Engine) replayTarget(ctx context.Context, id string) (*surehook.Endpoint, error) {
+	ep, err := e.store.Endpoint(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if !ep.Enabled {
+		return nil, surehook.Errorf(surehook.Conflict, "the endpoint is disabled (%s); enable it first", ep.DisabledReason)
+	}
+	return ep, nil
+}
+
+func (e *Engine) selectEvents(ctx context.Context, ep *surehook.Endpoint, req ReplayRequest) ([]int64, error) {
+	if len(req.IDs) > 0 {
+		return e.selectIDs(ctx, ep, req.IDs)
+	}
+	if err := checkWindow(req); err != nil {
+		return nil, err
+	}
+	var keys []int64
+	for after := int64(0); ; {
+		page, err := e.store.Replayable(ctx, ep.Key, req.Since, req.Until, req.Status, after, 500)
+		if err != nil {
+			return nil, err
+		}
+		for _, ev := range page {
+			if after = ev.Key; e.index.Wants(ep, ev) {
+				keys = append(keys, ev.Key)
+			}
+		}
+		if len(keys) > MaxReplayEvents {
+			return nil, surehook.Invalid("since", fmt.Sprintf("more than %d events match: narrow the window, or start a background replay", MaxReplayEvents))
+		}
+		if len(page) < 500 {
+			return keys, nil
+		}
+	}
+}
+
+func checkWindow(req ReplayRequest) error {
+	switch {
+	case req.Since.IsZero():
+		return surehook.Invalid("since", "is required without ids")
+	case !req.Until.IsZero() && !req.Since.Before(req.Until):
+		return surehook.Invalid("until", "must be after since")
+	case req.Status != "" && req.Status != "dead" && req.Status != "failed" && req.Status != "succeeded":
+		return surehook.Invalid("status", "must be dead, failed or succeeded")
+	}
+	return nil
+}
+
+func (e *Engine) selectIDs(ctx context.Context, ep *surehook.Endpoint, ids []string) ([]int64, error) {
+	if len(ids) > MaxReplayIDs {
+		return nil, surehook.Invalid("ids", fmt.Sprintf("holds more than %d", MaxReplayIDs))
+	}
+	var tenant *string
+	if ep.Tenant != "" {
+		tenant = &ep.Tenant
+	}
+	seen := make(map[int64]bool)
+	var keys []int64
+	for i, id := range ids {
+		path := fmt.Sprintf("ids[%d]", i)
+		ev, err := e.store.Event(ctx, tenant, id)
+		switch {
+		case surehook.CodeOf(err) == surehook.NotFound:
+			return nil, surehook.Invalid(path, "is unknown")
+		case err != nil:
+			return nil, err
+		case ev.Erased:
+			return nil, surehook.Invalid(path, "is event_unavailable: its data was erased")
+		case !e.index.Wants(ep, ev):
+			return nil, surehook.Invalid(path, "is an event that the endpoint isn't subscribed to")
+		}
+		if !seen[ev.Key] {
+			seen[ev.Key] = true
+			keys = append(keys, ev.Key)
+		}
+	}
+	return keys, nil
+}
+
+// StartReplay begins a background replay of a window, without a bound on the
+// number of events. It goes on after a restart.
+func (e *Engine) StartReplay(ctx context.Context, id string, req ReplayRequest, by Actor) (*surehook.Replay, error) {
+	if len(req.IDs) > 0 {
+		return nil, surehook.Invalid("ids", "a background replay takes a window")
+	}
+	if err := checkWindow(req); err != nil {
+		return nil, err
+	}
+	ep, err := e.replayTarget(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	now := e.now()
+	if req.Until.IsZero() || req.Until.After(now) {
+		req.Until = now // never events that come later
+	}
+	r := &surehook.Replay{ID: e.NewID("rpl"), EndpointKey: ep.Key, EndpointID: ep.ID, Since: req.Since, Until: req.Until, Status: req.Status,
+		State: surehook.ReplayRunning, CreatedAt: now, UpdatedAt: now}
+	if err := e.store.CreateReplay(ctx, r, e.audit(by, "webhook.replay", id, ep.Tenant, `{"job":"`+r.ID+`"}`)); err != nil {
+		return nil, err
+	}
+	job := *r
+	e.bg.Go(func() { e.runReplay(&job) })
+	return r, nil
+}
+
+// CancelReplay ends a background replay; what it queued stays queued.
+func (e *Engine) CancelReplay(ctx context.Context, id string) error {
+	return e.store.EndReplay(ctx, id, surehook.ReplayCancelled, "")
+}
+
+func (e *Engine) resumeReplays(ctx context.Context) error {
+	jobs, err := e.store.RunningReplays(ctx)
+	if err != nil {
+		return err
+	}
+	for _, r := range jobs {
+		e.bg.Go(func() { e.runReplay(r) })
+	}
+	return nil
+}
+
+// runReplay queues a job's events step by step; its cursor is stored with each.
+func (e *Engine) runReplay(r *surehook.Replay) {
+	for wait := time.Second; e.ctx.Err() == nil; {
+		more, err := e.stepReplay(r)
+		switch {
+		case err == nil && !more:
+			return
+		case err == nil:
+			wait = time.Second
+			continue
+		case surehook.CodeOf(err) != surehook.Unavailable:
+			e.log.Error("a replay failed", "replay_id", r.ID, "error", err)
+			if err := e.store.EndReplay(e.ctx, r.ID, surehook.ReplayFailed, string(surehook.CodeOf(err))); err != nil {
+				e.log.Error("a failed replay couldn't be marked", "replay_id", r.ID, "error", err)
+			}
+			return
+		}
+		select {
+		case <-e.ctx.Done():
+		case <-time.After(wait):
+			wait = min(2*wait, time.Minute)
+		}
+	}
+}
+
+func (e *Engine) stepReplay(r *surehook.Replay) (more bool, err error) {
+	const step = 500
+	ep := e.index.Endpoint(r.EndpointKey)
+	if ep == nil || !ep.Enabled {
+		return false, e.store.EndReplay(e.ctx, r.ID, surehook.ReplayFailed, "the endpoint was disabled or deleted")
+	}
+	page, err := e.store.Replayable(e.ctx, r.EndpointKey, r.Since, r.Until, r.Status, r.Cursor, step)
+	if err != nil {
+		return false, err
+	}
+	var keys []int64
+	for _, ev := range page {
+		r.Cursor = ev.Key
+		r.Scanned++
+		if e.index.Wants(ep, ev) {
+			keys = append(keys, ev.Key)
+		}
+	}
+	r.Queued += int64(len(keys))
+	r.UpdatedAt = e.now()
+	if err := e.store.AdvanceReplay(e.ctx, r, keys); err != nil {
+		return false, err
+	}
+	e.disp.Wake(r.EndpointKey)
+	if now, err := e.store.GetReplay(e.ctx, r.ID); err != nil || now.State != surehook.ReplayRunning {
+		return false, err // cancelled meanwhile
+	}
+	if len(page) < step {
+		return false, e.store.EndReplay(e.ctx, r.ID, surehook.ReplayDone, "")
+	}
+	return true, nil
+}

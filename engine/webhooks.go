@@ -1,0 +1,373 @@
+package engine
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/internal/dispatch"
+	"github.com/surehook/surehook/internal/egress"
+	"github.com/surehook/surehook/profile"
+	"github.com/surehook/surehook/signing"
+)
+
+// MaxOverlap bounds how long a rotated secret goes on signing.
+const MaxOverlap = 168 * time.Hour
+
+// Actor is who asks for a change, for the audit log.
+type Actor struct {
+	ID        string // an API key's id; "" is "system"
+	RequestID string
+}
+
+func (e *Engine) audit(by Actor, action, target, tenant, details string) *surehook.AuditEntry {
+	if by.ID == "" {
+		by.ID = "system"
+	}
+	return &surehook.AuditEntry{At: e.now(), Actor: by.ID, Action: action, Target: target, Tenant: tenant, RequestID: by.RequestID, Details: details}
+}
+
+// Webhook is an endpoint to be created. URL is required.
+type Webhook struct {
+	Tenant, Partner string
+	URL             string
+	Description     string
+	EventTypes      []string // nil: every type
+	Subjects        []string
+	Identities      []string
+	Profile         string // "standard"
+	Envelope        surehook.Envelope
+	Signature       string // "v1", or "v1a" for ed25519
+	Headers         map[string]string
+	Limits          surehook.Limits
+	Secret          string // an existing whsec_… to go on with; empty: a new one
+	Disabled        bool
+}
+
+// CreateWebhook registers an endpoint and gives its secret, which can't be read
+// again.
+func (e *Engine) CreateWebhook(ctx context.Context, w Webhook, by Actor) (*surehook.Endpoint, string, error) {
+	now := e.now()
+	ep := &surehook.Endpoint{ID: e.NewID("whk"), Version: 1, Tenant: w.Tenant, Partner: w.Partner, URL: w.URL, Description: w.Description,
+		EventTypes: w.EventTypes, Subjects: w.Subjects, Identities: w.Identities, Profile: w.Profile, Envelope: w.Envelope,
+		Signature: w.Signature, Headers: w.Headers, Limits: w.Limits, Enabled: !w.Disabled, CreatedAt: now, UpdatedAt: now}
+	if w.Disabled {
+		ep.DisabledReason = surehook.ReasonManual
+	}
+	if ep.EventTypes == nil {
+		ep.EventTypes = []string{"*"}
+	}
+	if ep.Profile == "" {
+		ep.Profile = profile.Standard().Name
+	}
+	if ep.Envelope == "" {
+		ep.Envelope = surehook.EnvelopeStandard
+	}
+	if ep.Signature == "" {
+		ep.Signature = "v1"
+	}
+	if err := e.checkEndpoint(ep); err != nil {
+		return nil, "", err
+	}
+	if err := e.checkURL(ctx, ep); err != nil {
+		return nil, "", err
+	}
+	raw, shown, err := e.secret(ep.Signature, w.Secret)
+	if err != nil {
+		return nil, "", err
+	}
+	if ep.Secrets.Current, err = e.keys.Seal(dispatch.SecretTable, dispatch.CurrentColumn, ep.ID, raw); err != nil {
+		return nil, "", err
+	}
+	if err := e.store.CreateEndpoint(ctx, ep, max(e.opt.MaxWebhooks, 0), e.audit(by, "webhook.create", ep.ID, ep.Tenant, "")); err != nil {
+		return nil, "", err
+	}
+	return ep, shown, e.reload(ctx)
+}
+
+// secret makes a signing secret, or takes an existing one: its bytes, and how it
+// is shown once.
+func (e *Engine) secret(signature, given string) (raw []byte, shown string, err error) {
+	if signature == "v1a" {
+		if given != "" {
+			return nil, "", surehook.Invalid("secret", "can't be given for v1a; a new key is made")
+		}
+		key, err := signing.NewPrivateKey(e.opt.Entropy)
+		if err != nil {
+			return nil, "", err
+		}
+		raw, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(key.Encode(), "whsk_"))
+		return raw, key.Public().Encode(), err // receivers need the public half alone
+	}
+	if given != "" {
+		s, err := signing.ParseSecret(given)
+		if err != nil {
+			return nil, "", surehook.Invalid("secret", err.Error())
+		}
+		return s.Bytes(), given, nil
+	}
+	s, err := signing.NewSecret(e.opt.Entropy)
+	if err != nil {
+		return nil, "", err
+	}
+	return s.Bytes(), s.Encode(), nil
+}
+
+// Patch changes an endpoint: nil fields stay.
+type Patch struct {
+	URL         *string
+	Description *string
+	EventTypes  *[]string
+	Subjects    *[]string
+	Identities  *[]string
+	Profile     *string
+	Envelope    *surehook.Envelope
+	Headers     *map[string]string
+	Limits      *surehook.Limits
+	Enabled     *bool
+}
+
+// UpdateWebhook changes an endpoint. A new URL disables it until a test has
+// passed; enabling it resets its count of failures.
+func (e *Engine) UpdateWebhook(ctx context.Context, id string, p Patch, by Actor) (*surehook.Endpoint, error) {
+	if p.URL != nil {
+		ep, err := e.store.Endpoint(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		ep.URL = *p.URL
+		if err := e.checkURL(ctx, ep); err != nil {
+			return nil, err
+		}
+		p.URL = &ep.URL // in its canonical form
+	}
+	return e.change(ctx, id, func(ep *surehook.Endpoint) error {
+		p.apply(ep)
+		if p.URL != nil && *p.URL != ep.URL {
+			ep.URL, ep.Enabled, ep.DisabledReason = *p.URL, false, surehook.ReasonURLChanged
+		}
+		if err := p.enable(ep); err != nil {
+			return err
+		}
+		ep.UpdatedAt = e.now()
+		return e.checkEndpoint(ep)
+	}, e.audit(by, "webhook.update", id, "", ""))
+}
+
+func (p *Patch) apply(ep *surehook.Endpoint) {
+	set(&ep.Description, p.Description)
+	set(&ep.EventTypes, p.EventTypes)
+	set(&ep.Subjects, p.Subjects)
+	set(&ep.Identities, p.Identities)
+	set(&ep.Profile, p.Profile)
+	set(&ep.Envelope, p.Envelope)
+	set(&ep.Headers, p.Headers)
+	set(&ep.Limits, p.Limits)
+}
+
+func set[T any](to *T, from *T) {
+	if from != nil {
+		*to = *from
+	}
+}
+
+func (p *Patch) enable(ep *surehook.Endpoint) error {
+	switch {
+	case p.Enabled == nil:
+	case !*p.Enabled:
+		if ep.Enabled {
+			ep.Enabled, ep.DisabledReason = false, surehook.ReasonManual
+		}
+	case ep.DisabledReason == surehook.ReasonURLChanged:
+		return surehook.Invalid("enabled", "the URL changed: a passing test (POST …/test) enables it")
+	default:
+		ep.Enabled, ep.DisabledReason, ep.Health.ConsecutiveFailures, ep.Health.FirstFailureAt = true, "", 0, time.Time{}
+	}
+	return nil
+}
+
+func (e *Engine) change(ctx context.Context, id string, f func(*surehook.Endpoint) error, a *surehook.AuditEntry) (*surehook.Endpoint, error) {
+	ep, err := e.store.UpdateEndpoint(ctx, id, f, a)
+	if err != nil {
+		return nil, err
+	}
+	return ep, e.reload(ctx)
+}
+
+// DeleteWebhook removes an endpoint; what waits for it is dropped.
+func (e *Engine) DeleteWebhook(ctx context.Context, id string, by Actor) error {
+	if err := e.store.DeleteEndpoint(ctx, id, e.audit(by, "webhook.delete", id, "", "")); err != nil {
+		return err
+	}
+	return e.reload(ctx)
+}
+
+// RotateSecret gives an endpoint a new secret. The old one signs beside it for
+// overlap; 0 ends it at once.
+func (e *Engine) RotateSecret(ctx context.Context, id string, overlap time.Duration, by Actor) (*surehook.Endpoint, string, error) {
+	if overlap < 0 || overlap > MaxOverlap {
+		return nil, "", surehook.Invalid("overlap_hours", "must be 0 to 168")
+	}
+	var shown string
+	ep, err := e.change(ctx, id, func(ep *surehook.Endpoint) error {
+		raw, s, err := e.secret(ep.Signature, "")
+		if err != nil {
+			return err
+		}
+		shown = s
+		sealed, err := e.keys.Seal(dispatch.SecretTable, dispatch.CurrentColumn, ep.ID, raw)
+		if err != nil {
+			return err
+		}
+		ep.Secrets, ep.UpdatedAt = e.overlapping(ep, sealed, overlap), e.now()
+		return nil
+	}, e.audit(by, "webhook.rotate_secret", id, "", fmt.Sprintf(`{"overlap_hours":%g}`, overlap.Hours())))
+	return ep, shown, err
+}
+
+// overlapping moves the current secret to the previous one's column, sealed for
+// that column. A secret that can't be unsealed can't overlap: rotation is the
+// way out of that.
+func (e *Engine) overlapping(ep *surehook.Endpoint, sealed string, overlap time.Duration) surehook.Secrets {
+	s := surehook.Secrets{Current: sealed}
+	if overlap == 0 {
+		return s
+	}
+	raw, err := e.keys.Open(dispatch.SecretTable, dispatch.CurrentColumn, ep.ID, ep.Secrets.Current)
+	if err == nil {
+		s.Previous, err = e.keys.Seal(dispatch.SecretTable, dispatch.PreviousColumn, ep.ID, raw)
+	}
+	if err != nil {
+		e.log.Warn("the old secret can't be unsealed, so it doesn't overlap", "webhook_id", ep.ID, "error", err)
+		return s
+	}
+	s.PreviousUntil = e.now().Add(overlap)
+	return s
+}
+
+// RevokePrevious ends a rotation's overlap at once. Doing it twice is fine.
+func (e *Engine) RevokePrevious(ctx context.Context, id string, by Actor) (*surehook.Endpoint, error) {
+	return e.change(ctx, id, func(ep *surehook.Endpoint) error {
+		ep.Secrets.Previous, ep.Secrets.PreviousUntil, ep.UpdatedAt = "", time.Time{}, e.now()
+		return nil
+	}, e.audit(by, "webhook.revoke_previous_secret", id, "", ""))
+}
+
+// TestWebhook makes one attempt with a webhook.test event and gives it. It works
+// on a disabled endpoint, is never retried, and enables one whose URL changed
+// when it passes.
+func (e *Engine) TestWebhook(ctx context.Context, id string, by Actor) (*surehook.Attempt, error) {
+	ep, err := e.store.Endpoint(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	ev := &surehook.Event{ID: e.NewID("evt"), Type: surehook.TypeTest, Tenant: ep.Tenant, OccurredAt: e.now(), About: ep.ID, Data: []byte(`{"message":"hello"}`)}
+	if _, err := e.append(ctx, []*surehook.Event{ev}, nil); err != nil {
+		return nil, err
+	}
+	a, err := e.disp.Test(ctx, ep, ev)
+	if err != nil || a.Status != surehook.AttemptSucceeded || ep.DisabledReason != surehook.ReasonURLChanged {
+		return a, err
+	}
+	_, err = e.change(ctx, id, func(now *surehook.Endpoint) error {
+		if now.URL == ep.URL && now.DisabledReason == surehook.ReasonURLChanged {
+			now.Enabled, now.DisabledReason, now.UpdatedAt = true, "", e.now()
+			now.Health.ConsecutiveFailures, now.Health.FirstFailureAt = 0, time.Time{}
+		}
+		return nil
+	}, e.audit(by, "webhook.enable", id, ep.Tenant, `{"by":"test"}`))
+	return a, err
+}
+
+// checkURL judges the URL by its text and its addresses, and makes it canonical.
+// A name that doesn't resolve yet is let through: each attempt looks again.
+func (e *Engine) checkURL(ctx context.Context, ep *surehook.Endpoint) error {
+	t, err := e.client.ParseURL(ep.URL)
+	if err != nil {
+		if u, ok := errors.AsType[*egress.URLError](err); ok {
+			return surehook.Invalid("url", u.Message)
+		}
+		return surehook.Invalid("url", "isn't a URL that can be delivered to")
+	}
+	if v := e.client.Check(ctx, ep.URL, true); v.Code == surehook.SSRFBlocked {
+		return surehook.Invalid("url", v.Reason)
+	}
+	ep.URL = t.URL()
+	return nil
+}
+
+var patternOK = func(p string) bool {
+	return p == "*" || (len(p) <= 128 && typePattern.MatchString(strings.TrimSuffix(p, ".*")))
+}
+
+// checkEndpoint refuses settings out of bounds, all but the URL.
+func (e *Engine) checkEndpoint(ep *surehook.Endpoint) error {
+	switch {
+	case len(ep.EventTypes) == 0:
+		return surehook.Invalid("event_types", `must not be empty; leave it out, or give ["*"], for every type`)
+	case len(ep.EventTypes) > 200 || len(ep.Subjects) > 200 || len(ep.Identities) > 1000:
+		return surehook.Invalid("event_types", "a filter holds too many entries (200 types, 200 subjects, 1,000 identities)")
+	case len(ep.Description) > 1000:
+		return surehook.Invalid("description", "is over 1,000 bytes")
+	case ep.Tenant != "" && !namePattern.MatchString(ep.Tenant):
+		return surehook.Invalid("tenant_id", "must be at most 200 printable ASCII characters without spaces")
+	case ep.Partner != "" && !namePattern.MatchString(ep.Partner):
+		return surehook.Invalid("partner_id", "must be at most 200 printable ASCII characters without spaces")
+	case ep.Tenant != "" && ep.Partner != "":
+		return surehook.Invalid("partner_id", "an endpoint belongs to a tenant or to a partner, not to both")
+	case !slices.Contains([]string{profile.Standard().Name, profile.Pylota().Name}, ep.Profile):
+		return surehook.Invalid("profile", `must be "standard" or "pylota"; the others aren't available yet`)
+	case !slices.Contains([]surehook.Envelope{surehook.EnvelopeStandard, surehook.EnvelopePayload, surehook.EnvelopeThin, surehook.EnvelopeCloudEvents}, ep.Envelope):
+		return surehook.Invalid("envelope", "must be standard, payload, thin or cloudevents")
+	case ep.Signature != "v1" && ep.Signature != "v1a":
+		return surehook.Invalid("signature", "must be v1 or v1a")
+	}
+	if i := slices.IndexFunc(ep.EventTypes, func(p string) bool { return !patternOK(p) }); i >= 0 {
+		return surehook.Invalid(fmt.Sprintf("event_types[%d]", i), `must be "*", a type, or a type with a trailing ".*"`)
+	}
+	for name, list := range map[string][]string{"subjects": ep.Subjects, "identity_ids": ep.Identities} {
+		if i := slices.IndexFunc(list, func(s string) bool { return s == "" || len(s) > 256 }); i >= 0 {
+			return surehook.Invalid(fmt.Sprintf("%s[%d]", name, i), "must be 1 to 256 bytes")
+		}
+	}
+	if err := checkHeaders(ep.Headers); err != nil {
+		return err
+	}
+	return checkLimits(ep.Limits)
+}
+
+func checkHeaders(h map[string]string) error {
+	if len(h) > 20 {
+		return surehook.Invalid("headers", "holds more than 20")
+	}
+	for name, value := range h {
+		switch {
+		case dispatch.ReservedHeader(name):
+			return surehook.Invalid("headers", "one of the names is surehook's own (webhook-*, surehook-*, content-type, user-agent, host, …)")
+		case len(name) > 100 || len(value) > 1024 || !egress.ValidHeader(name, value):
+			return surehook.Invalid("headers", "one of the fields isn't a valid header field, or is over 1,024 bytes")
+		}
+	}
+	return nil
+}
+
+func checkLimits(l surehook.Limits) error {
+	switch {
+	case len(l.Waits) > 100 || slices.ContainsFunc(l.Waits, func(d time.Duration) bool { return d < time.Millisecond || d > 24*time.Hour }):
+		return surehook.Invalid("limits.waits_ms", "must be at most 100 waits of 1 ms to 24 h")
+	case l.Attempts < 0 || l.Attempts > 100:
+		return surehook.Invalid("limits.attempts", "must be 1 to 100")
+	case l.Timeout != 0 && (l.Timeout < 100*time.Millisecond || l.Timeout > time.Minute):
+		return surehook.Invalid("limits.timeout_ms", "must be 100 to 60000")
+	case l.Rate < 0 || l.Rate > 100_000 || (l.Rate > 0 && l.Rate < 0.001):
+		return surehook.Invalid("limits.rate_per_second", "must be 0.001 to 100000, or 0 for no limit")
+	case l.Concurrency < 0 || l.Concurrency > 256:
+		return surehook.Invalid("limits.concurrency", "must be 1 to 256")
+	}
+	return nil
+}

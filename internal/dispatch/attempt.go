@@ -1,0 +1,166 @@
+package dispatch
+
+import (
+	"context"
+	"net/textproto"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/internal/egress"
+	"github.com/surehook/surehook/internal/retry"
+	"github.com/surehook/surehook/profile"
+	"github.com/surehook/surehook/signing"
+)
+
+const excerpt = 1 << 10 // of a failing receiver's answer
+
+// The header fields that tell of the attempt without being signed.
+const (
+	HeaderAttempt = "Surehook-Attempt"
+	HeaderCreated = "Surehook-Event-Time"
+)
+
+// ReservedHeader tells names that an endpoint's own headers may not have.
+func ReservedHeader(name string) bool {
+	switch n := strings.ToLower(textproto.TrimString(name)); {
+	case egress.ReservedHeader(n), n == "content-type", n == "user-agent", n == "traceparent", n == "idempotency-key":
+		return true
+	default:
+		return strings.HasPrefix(n, "webhook-") || strings.HasPrefix(n, "surehook-") || strings.HasPrefix(n, "x-purplewolf-")
+	}
+}
+
+// Try is one attempt as observers see it.
+type Try struct {
+	Endpoint *surehook.Endpoint
+	Event    *surehook.Event
+	Attempt  *surehook.Attempt
+	Decision surehook.Decision
+	Wait     time.Duration // until the next attempt
+	Host     string
+	First    bool // the delivery's first attempt
+}
+
+// send makes one attempt, whatever for: first try, retry, replay and test come
+// this way. The timestamp and the signatures are fresh, the bytes are not.
+func (d *Dispatcher) send(ctx context.Context, r *route, p *parcel, number int) (*surehook.Attempt, egress.Result) {
+	start := d.now()
+	a := &surehook.Attempt{ID: "dlv_" + d.opt.NewID(start), EventKey: p.event.Key, EndpointKey: r.Key, EventID: p.event.ID,
+		EventType: p.event.Type, EndpointID: r.ID, Number: number, CreatedAt: start}
+	res := d.request(ctx, r, p, number, start)
+	a.Code, a.HTTPStatus, a.Error, a.Duration = res.Code, res.Status, res.Err, res.Phases.Total
+	a.Phases = surehook.Phases{Resolve: res.Phases.Resolve, Connect: res.Phases.Connect, TLS: res.Phases.TLS,
+		Write: res.Phases.Write, Wait: res.Phases.Wait, Read: res.Phases.Read}
+	if res.Code != surehook.OK && len(res.Body) > 0 {
+		a.Response = append([]byte(nil), res.Body[:min(len(res.Body), excerpt)]...)
+	}
+	return a, res
+}
+
+func (d *Dispatcher) request(ctx context.Context, r *route, p *parcel, number int, now time.Time) egress.Result {
+	switch {
+	case r.broken != surehook.OK:
+		return egress.Result{Code: r.broken, Err: r.reason}
+	case p.event.Erased:
+		return egress.Result{Code: surehook.EventUnavailable, Err: "the event was erased"}
+	}
+	body := p.body(r.Envelope)
+	if r.profile.MaxBody > 0 && len(body) > r.profile.MaxBody {
+		return egress.Result{Code: surehook.PayloadTooLarge, Err: "the body is over " + strconv.Itoa(r.profile.MaxBody) + " bytes"}
+	}
+	ts := now.Unix()
+	h := make([]egress.Field, 0, len(r.header)+6)
+	h = append(h,
+		egress.Field{Name: signing.HeaderID, Value: p.event.ID},
+		egress.Field{Name: signing.HeaderTimestamp, Value: strconv.FormatInt(ts, 10)},
+		egress.Field{Name: signing.HeaderSignature, Value: r.signer.Sign(p.event.ID, ts, body)},
+		egress.Field{Name: HeaderAttempt, Value: strconv.Itoa(number)},
+		egress.Field{Name: HeaderCreated, Value: Timestamp(p.event.OccurredAt)})
+	h = append(h, r.header...)
+	if d.opt.CarryTrace && p.event.Trace != "" {
+		h = append(h, egress.Field{Name: "traceparent", Value: p.event.Trace})
+	}
+	return d.client.Do(ctx, &egress.Request{Target: r.target, Header: h, Body: body, Timeout: r.timeout, ConnectTimeout: r.profile.ConnectTimeout})
+}
+
+// attempt makes a row's next attempt and hands its outcome to the recorder.
+func (l *lane) attempt(it item, r *route) {
+	d := l.d
+	a, res := d.safeSend(r, it.parcel, it.Attempt+1)
+	if res.Cancelled {
+		l.finished(false, true, false, 0)
+		d.recorder.put(result{Outcome: surehook.Outcome{Delivery: it.Delivery, Decision: surehook.Release}, lane: l})
+		return
+	}
+	o := surehook.Outcome{Delivery: it.Delivery, Attempt: a, Version: r.Version}
+	later := after(res.RetryAfter, d.now())
+	o.Decision, o.Wait = d.decide(r, a, it.FirstAttempt, later)
+	a.Status = statusOf(o.Decision)
+	throttled := r.profile.Throttles(a.HTTPStatus)
+	l.finished(o.Decision == surehook.Finish, false, throttled, min(later, probeLatest))
+	d.opt.Observe(Try{Endpoint: r.Endpoint, Event: it.parcel.event, Attempt: a, Decision: o.Decision, Wait: o.Wait,
+		Host: r.host(), First: it.FirstAttempt == 1 && it.Attempt == 0})
+	d.recorder.put(result{Outcome: o, lane: l, rule: r.rule(d)})
+}
+
+// safeSend keeps a panic in one attempt from taking the process, and every other
+// delivery, with it.
+func (d *Dispatcher) safeSend(r *route, p *parcel, number int) (a *surehook.Attempt, res egress.Result) {
+	defer func() {
+		if v := recover(); v != nil {
+			d.log.Error("an attempt panicked", "webhook_id", r.ID, "event_id", p.event.ID, "panic", v)
+			now := d.now()
+			a = &surehook.Attempt{ID: "dlv_" + d.opt.NewID(now), EventKey: p.event.Key, EndpointKey: r.Key, EventID: p.event.ID,
+				EndpointID: r.ID, Number: number, CreatedAt: now, Code: surehook.Crashed, Error: "the attempt failed inside the sender"}
+			res = egress.Result{Code: surehook.Crashed}
+		}
+	}()
+	return d.send(d.ctx, r, p, number)
+}
+
+// decide is the one place where an outcome becomes a decision.
+func (d *Dispatcher) decide(r *route, a *surehook.Attempt, first int, after time.Duration) (surehook.Decision, time.Duration) {
+	switch profile.Classify(r.profile, a.Code, a.HTTPStatus) {
+	case profile.Succeeded:
+		return surehook.Finish, 0
+	case profile.Retry:
+		if wait, again := retry.Next(r.retry, a.Number-first+1, after, d.opt.Random()); again {
+			return surehook.Again, wait
+		}
+	}
+	return surehook.Bury, 0
+}
+
+func statusOf(d surehook.Decision) surehook.AttemptStatus {
+	switch d {
+	case surehook.Finish:
+		return surehook.AttemptSucceeded
+	case surehook.Again:
+		return surehook.AttemptFailed
+	}
+	return surehook.AttemptDead
+}
+
+// after reads Retry-After; 0 is none.
+func after(values []string, now time.Time) time.Duration {
+	d, _ := retry.ParseRetryAfter(values, now)
+	return d
+}
+
+// fresh gives the lane's route, compiled anew when its secrets have been in
+// memory long enough. Callers hold mu.
+func (l *lane) fresh() *route {
+	if l.d.now().After(l.route.expires) {
+		l.route = l.d.compile(l.route.Endpoint)
+	}
+	return l.route
+}
+
+func (r *route) host() string {
+	if r.target == nil {
+		return ""
+	}
+	return r.target.Host()
+}

@@ -1,0 +1,70 @@
+package dispatch
+
+import "time"
+
+const (
+	breakerOpens = 10               // failures in a row
+	probeFirst   = time.Second      // until the first probe
+	probeLatest  = 10 * time.Second // between probes, at most
+)
+
+// breaker keeps a lane from hammering a receiver that fails. It is open while
+// the failures in a row reach the limit; then one attempt at a time probes.
+// Waiting for it spends no attempt. The zero value is closed. Not safe for
+// concurrent use: the lane's lock guards it.
+type breaker struct {
+	failures int       // in a row
+	until    time.Time // open until then
+	wait     time.Duration
+	probing  bool
+}
+
+// state names where the breaker stands, for metrics and people.
+func (b *breaker) state(now time.Time) string {
+	switch {
+	case b.failures < breakerOpens:
+		return "closed"
+	case now.Before(b.until):
+		return "open"
+	}
+	return "half_open"
+}
+
+// ready tells whether an attempt may start, and if not, when to ask again (zero:
+// when the probe is back).
+func (b *breaker) ready(now time.Time) (bool, time.Time) {
+	switch b.state(now) {
+	case "closed":
+		return true, time.Time{}
+	case "open":
+		return false, b.until
+	}
+	return !b.probing, time.Time{}
+}
+
+// start marks an attempt as started.
+func (b *breaker) start() {
+	if b.failures >= breakerOpens {
+		b.probing = true
+	}
+}
+
+// done takes an attempt's outcome. A cancelled one tells nothing.
+func (b *breaker) done(ok, cancelled bool, now time.Time) {
+	b.probing = false
+	switch {
+	case cancelled:
+	case ok:
+		*b = breaker{}
+	default:
+		b.failures++
+		if b.failures < breakerOpens {
+			return
+		}
+		if now.Before(b.until) {
+			return // a straggler of those that opened it
+		}
+		b.wait = min(max(2*b.wait, probeFirst), probeLatest)
+		b.until = now.Add(b.wait)
+	}
+}

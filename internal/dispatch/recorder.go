@@ -1,0 +1,175 @@
+package dispatch
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/surehook/surehook"
+)
+
+const (
+	recordBatch   = 256
+	recordBacklog = 1024            // outcomes; past it no attempt starts
+	recordLate    = 2 * time.Second // of the oldest outcome; past it no attempt starts
+)
+
+// recorder gathers outcomes into batches. While the store can't take them, they
+// wait here, bounded, and no further attempt starts: what was sent is written
+// down before more is sent.
+type recorder struct {
+	d     *Dispatcher
+	in    chan result
+	stop  chan struct{}
+	done  chan struct{}
+	since atomic.Int64 // when the batch in hand was taken, Unix ns; 0: none
+
+	mu   sync.Mutex
+	wait chan struct{} // closed when the store takes outcomes again
+}
+
+// result is an outcome and the lane that made it.
+type result struct {
+	surehook.Outcome
+	lane *lane
+	rule surehook.HealthRule
+}
+
+func newRecorder(d *Dispatcher) *recorder {
+	return &recorder{d: d, in: make(chan result, recordBacklog), stop: make(chan struct{}), done: make(chan struct{})}
+}
+
+// put hands an outcome over; it blocks while the recorder is full.
+func (r *recorder) put(o result) { r.in <- o }
+
+// behind waits until the recorder has caught up, or ctx ends.
+func (r *recorder) behind(ctx context.Context) {
+	since := r.since.Load()
+	if since == 0 || r.d.now().UnixNano()-since < int64(recordLate) {
+		return
+	}
+	r.mu.Lock()
+	if r.wait == nil {
+		r.wait = make(chan struct{})
+	}
+	w := r.wait
+	r.mu.Unlock()
+	if r.since.Load() == 0 {
+		return
+	}
+	select {
+	case <-w:
+	case <-ctx.Done():
+	}
+}
+
+func (r *recorder) caughtUp() {
+	r.since.Store(0)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.wait != nil {
+		close(r.wait)
+		r.wait = nil
+	}
+}
+
+func (r *recorder) run() {
+	defer close(r.done)
+	batch := make([]result, 0, recordBatch)
+	for {
+		batch = batch[:0]
+		select {
+		case o := <-r.in:
+			batch = append(batch, o)
+		case <-r.stop:
+			select {
+			case o := <-r.in:
+				batch = append(batch, o)
+			default:
+				return
+			}
+		}
+	gather:
+		for len(batch) < recordBatch {
+			select {
+			case o := <-r.in:
+				batch = append(batch, o)
+			default:
+				break gather
+			}
+		}
+		r.since.Store(r.d.now().UnixNano())
+		r.record(batch)
+		r.caughtUp()
+	}
+}
+
+// record writes a batch, however long that takes: an outcome that isn't written
+// would be an attempt that is made again. It gives up only at the end of a
+// drain, when the rows come free with the process.
+func (r *recorder) record(batch []result) {
+	outcomes, rules := make([]surehook.Outcome, len(batch)), make(map[int64]surehook.HealthRule)
+	for i, o := range batch {
+		outcomes[i] = o.Outcome
+		rules[o.Delivery.EndpointKey] = o.rule
+	}
+	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		got, err := r.d.store.Record(context.Background(), outcomes, rules)
+		switch {
+		case err == nil:
+			r.settle(batch, outcomes, got)
+			return
+		case surehook.CodeOf(err) == surehook.Unavailable:
+			r.d.log.Warn("outcomes wait for the store", "outcomes", len(batch), "error", err)
+		case len(batch) > 1:
+			for i := range batch {
+				r.record(batch[i : i+1]) // the one that can't be written must not hold the others
+			}
+			return
+		default:
+			if !r.bare(&outcomes[0], err) {
+				return
+			}
+		}
+		select {
+		case <-time.After(wait):
+		case <-r.d.cut:
+			r.d.log.Error("outcomes were not recorded before the stop; those deliveries will be repeated", "outcomes", len(batch))
+			return
+		}
+	}
+}
+
+// bare strips an outcome that the store refuses to the facts, once.
+func (r *recorder) bare(o *surehook.Outcome, err error) bool {
+	a := o.Attempt
+	r.d.log.Error("an outcome can't be recorded", "error", err, slog.Int64("event_key", o.Delivery.EventKey), slog.Int64("endpoint_key", o.Delivery.EndpointKey))
+	if a == nil || (a.Response == nil && a.Error == "") {
+		return false
+	}
+	a.Response, a.Error = nil, ""
+	return true
+}
+
+// settle tells lanes when their rows are due again, and the engine what was
+// disabled.
+func (r *recorder) settle(batch []result, outcomes []surehook.Outcome, got surehook.Recorded) {
+	now := r.d.now()
+	for i, o := range batch {
+		switch o.Decision {
+		case surehook.Again:
+			due := now.Add(o.Wait)
+			if a := outcomes[i].Attempt; a != nil && !a.NextDue.IsZero() {
+				due = a.NextDue
+			}
+			o.lane.dueAt(due)
+		case surehook.Release:
+			o.lane.overflow()
+		}
+	}
+	if len(got.Disabled) > 0 {
+		r.d.onDisabled(got.Disabled)
+	}
+}

@@ -1,0 +1,115 @@
+package dispatch
+
+import (
+	"encoding/json"
+	"sync/atomic"
+	"time"
+
+	"github.com/surehook/surehook"
+)
+
+// parcel is an event on its way to any number of endpoints. Each envelope is
+// rendered once and shared: a pure function of stored columns, so the bytes of
+// a delivery are the same on every attempt, whatever process makes it.
+type parcel struct {
+	event  *surehook.Event
+	bodies [4]atomic.Pointer[[]byte]
+}
+
+func newParcel(e *surehook.Event) *parcel { return &parcel{event: e} }
+
+func (p *parcel) size() int { return len(p.event.Data) }
+
+func (p *parcel) body(env surehook.Envelope) []byte {
+	slot := &p.bodies[envelopeIndex(env)]
+	if b := slot.Load(); b != nil {
+		return *b
+	}
+	b := Render(p.event, env)
+	slot.Store(&b)
+	return b
+}
+
+func envelopeIndex(env surehook.Envelope) int {
+	switch env {
+	case surehook.EnvelopePayload:
+		return 1
+	case surehook.EnvelopeThin:
+		return 2
+	case surehook.EnvelopeCloudEvents:
+		return 3
+	}
+	return 0
+}
+
+// Render makes an event's body in an envelope. The caller's data is copied
+// into it byte for byte.
+func Render(e *surehook.Event, env surehook.Envelope) []byte {
+	data := e.Data
+	if len(data) == 0 {
+		data = []byte("null")
+	}
+	b := make([]byte, 0, len(data)+len(e.ID)+len(e.Type)+128)
+	switch env {
+	case surehook.EnvelopePayload:
+		return data
+	case surehook.EnvelopeThin:
+		b = member(append(b, '{'), "id", e.ID)
+		b = member(append(b, ','), "type", e.Type)
+		b = member(append(b, ','), "timestamp", Timestamp(e.OccurredAt))
+		return append(b, '}')
+	case surehook.EnvelopeCloudEvents:
+		b = append(b, `{"specversion":"1.0",`...)
+		b = member(b, "id", e.ID)
+		b = member(append(b, ','), "source", source(e))
+		b = member(append(b, ','), "type", e.Type)
+		if len(e.Subjects) > 0 {
+			b = member(append(b, ','), "subject", e.Subjects[0])
+		}
+		b = member(append(b, ','), "time", Timestamp(e.OccurredAt))
+		b = append(b, `,"datacontenttype":"application/json","data":`...)
+		return append(append(b, data...), '}')
+	}
+	b = member(append(b, '{'), "id", e.ID)
+	b = member(append(b, ','), "type", e.Type)
+	b = member(append(b, ','), "timestamp", Timestamp(e.OccurredAt))
+	b = append(b, `,"data":`...)
+	return append(append(b, data...), '}')
+}
+
+// Timestamp is how times stand in bodies: RFC 3339, UTC, milliseconds.
+func Timestamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+
+// source is the event's producer, as CloudEvents wants one.
+func source(e *surehook.Event) string {
+	if e.Tenant == "" {
+		return "surehook"
+	}
+	return "surehook/" + e.Tenant
+}
+
+func member(b []byte, name, value string) []byte {
+	b = append(b, '"')
+	b = append(b, name...)
+	b = append(b, `":`...)
+	if plain(value) {
+		b = append(b, '"')
+		b = append(b, value...)
+		return append(b, '"')
+	}
+	quoted, err := json.Marshal(value)
+	if err != nil {
+		quoted = []byte(`""`) // a string always marshals
+	}
+	return append(b, quoted...)
+}
+
+// plain tells strings that need no escaping in JSON.
+func plain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < 0x20 || c >= 0x7f || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			return false
+		}
+	}
+	return true
+}

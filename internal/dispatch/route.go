@@ -1,0 +1,144 @@
+package dispatch
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/internal/egress"
+	"github.com/surehook/surehook/profile"
+	"github.com/surehook/surehook/signing"
+)
+
+const (
+	defaultConcurrency = 8
+	secretTTL          = time.Minute // that unsealed secrets stay in memory
+)
+
+// Where a sealed secret stands; part of its associated data.
+const (
+	SecretTable    = "webhook_endpoints"
+	CurrentColumn  = "secret_enc"
+	PreviousColumn = "prev_secret_enc"
+)
+
+// route is an endpoint's configuration, compiled for sending: the checked URL,
+// the unsealed secrets in a signer, the merged limits. What can't be compiled is
+// the outcome of every attempt until it changes.
+type route struct {
+	*surehook.Endpoint
+	profile     profile.Profile
+	retry       surehook.RetryPolicy
+	timeout     time.Duration
+	concurrency int
+	target      *egress.Target
+	signer      *signing.Signer
+	header      []egress.Field // the same on every request
+	broken      surehook.Code  // why no request can be made
+	reason      string
+	expires     time.Time // when to compile anew
+}
+
+func (d *Dispatcher) compile(e *surehook.Endpoint) *route {
+	p, ok := profile.ByName(e.Profile)
+	if !ok {
+		p = profile.Standard()
+	}
+	r := &route{Endpoint: e, profile: p, retry: p.Retry.With(e.Limits), timeout: p.Timeout, concurrency: defaultConcurrency,
+		expires: d.now().Add(secretTTL)}
+	if e.Limits.Timeout > 0 {
+		r.timeout = e.Limits.Timeout
+	}
+	if e.Limits.Concurrency > 0 {
+		r.concurrency = e.Limits.Concurrency
+	}
+	var err error
+	if r.target, err = d.client.ParseURL(e.URL); err != nil {
+		r.broken, r.reason = surehook.InvalidURL, err.Error()
+		return r
+	}
+	if r.signer, err = d.signer(r); err != nil {
+		r.broken, r.reason = surehook.SecretUnavailable, err.Error()
+		d.log.Error("an endpoint's secret can't be used; its attempts fail until it is rotated or the master key is back",
+			"webhook_id", e.ID, "error", err)
+	}
+	r.header = d.header(r)
+	return r
+}
+
+// header lists the fields that don't change between attempts. The endpoint's
+// own come last and lose against ours.
+func (d *Dispatcher) header(r *route) []egress.Field {
+	content := "application/json"
+	if r.Envelope == surehook.EnvelopeCloudEvents {
+		content = "application/cloudevents+json"
+	}
+	h := []egress.Field{{Name: "Content-Type", Value: content}, {Name: "User-Agent", Value: d.userAgent(r)}}
+	for _, name := range slices.Sorted(maps.Keys(r.Headers)) {
+		if !ReservedHeader(name) && egress.ValidHeader(name, r.Headers[name]) {
+			h = append(h, egress.Field{Name: name, Value: r.Headers[name]})
+		}
+	}
+	return h
+}
+
+// userAgent is the operator's where one is set, else the profile's.
+func (d *Dispatcher) userAgent(r *route) string {
+	if d.opt.UserAgent != "" {
+		return d.opt.UserAgent
+	}
+	return r.profile.Agent(d.opt.Version)
+}
+
+// signer unseals the endpoint's secrets: the current one, then the previous
+// while the overlap lasts.
+func (d *Dispatcher) signer(r *route) (*signing.Signer, error) {
+	current, err := d.key(r, CurrentColumn, r.Secrets.Current)
+	if err != nil {
+		return nil, err
+	}
+	keys := []signing.Key{current}
+	if left := r.Secrets.PreviousUntil.Sub(d.now()); r.Secrets.Previous != "" && left > 0 {
+		previous, err := d.key(r, PreviousColumn, r.Secrets.Previous)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, previous)
+		r.expires = d.now().Add(min(left, secretTTL))
+	}
+	return signing.NewSigner(keys...)
+}
+
+func (d *Dispatcher) key(r *route, column, sealed string) (signing.Key, error) {
+	if sealed == "" {
+		return nil, errors.New("the endpoint has no secret")
+	}
+	raw, err := d.opt.Keyring.Open(SecretTable, column, r.ID, sealed)
+	if err != nil {
+		return nil, fmt.Errorf("unsealing: %w", err)
+	}
+	return SigningKey(r.Signature, raw)
+}
+
+// SigningKey makes a key of a secret's bytes: v1a keys are ed25519, all others
+// HMAC.
+func SigningKey(signature string, raw []byte) (signing.Key, error) {
+	if signature == "v1a" {
+		return signing.ParsePrivateKey("whsk_" + base64.StdEncoding.EncodeToString(raw))
+	}
+	return signing.SecretFromBytes(raw)
+}
+
+// rule is what disables the endpoint.
+func (r *route) rule(d *Dispatcher) surehook.HealthRule {
+	return surehook.HealthRule{After: r.profile.Disable.After, Over: r.profile.Disable.Over, Gone: r.profile.Gone == profile.Disable, Disabled: d.opt.DisabledEvent}
+}
+
+// sealed is what the dispatcher needs of a keyring.
+type sealed interface {
+	Open(table, column, row, sealed string) ([]byte, error)
+}

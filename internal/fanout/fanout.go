@@ -1,0 +1,245 @@
+// Package fanout chooses the endpoints of an event. New events, replays and
+// catch-ups all ask the same function, so they can't disagree.
+package fanout
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/surehook/surehook"
+)
+
+// Index holds the endpoints of one configuration version. It is safe for
+// concurrent use.
+type Index struct {
+	mu      sync.RWMutex
+	version int64
+	byKey   map[int64]*surehook.Endpoint
+	byID    map[string]*surehook.Endpoint
+	scopes  map[scope]*bucket
+	partner map[string]string // tenant → partner
+}
+
+type scope struct{ tenant, partner string }
+
+func scopeOf(e *surehook.Endpoint) scope {
+	if e.Tenant != "" {
+		return scope{tenant: e.Tenant}
+	}
+	return scope{partner: e.Partner}
+}
+
+// bucket holds one scope's enabled endpoints by the pattern that finds them,
+// so that an event looks at the endpoints of its type and not at all of them.
+type bucket struct {
+	all    map[int64]*surehook.Endpoint            // "*"
+	exact  map[string]map[int64]*surehook.Endpoint // "order.paid"
+	prefix map[string]map[int64]*surehook.Endpoint // "order" for "order.*"
+}
+
+// New makes an empty index.
+func New() *Index {
+	return &Index{
+		byKey:   make(map[int64]*surehook.Endpoint),
+		byID:    make(map[string]*surehook.Endpoint),
+		scopes:  make(map[scope]*bucket),
+		partner: make(map[string]string),
+	}
+}
+
+// Version is the configuration version that Match speaks for.
+func (x *Index) Version() int64 {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.version
+}
+
+// Apply takes changed endpoints in, tombstones included. Changes that were
+// applied before are harmless.
+func (x *Index) Apply(changed []*surehook.Endpoint, version int64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if version < x.version {
+		return
+	}
+	for _, e := range changed {
+		if old := x.byKey[e.Key]; old != nil {
+			x.remove(old)
+		}
+		if !e.Deleted {
+			x.add(e)
+		}
+	}
+	x.version = version
+}
+
+// SetPartner tells which partner a tenant belongs to; "" for none.
+func (x *Index) SetPartner(tenant, partner string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.partner[tenant] = partner
+}
+
+func (x *Index) add(e *surehook.Endpoint) {
+	x.byKey[e.Key] = e
+	x.byID[e.ID] = e
+	if !e.Enabled {
+		return
+	}
+	b := x.scopes[scopeOf(e)]
+	if b == nil {
+		b = &bucket{all: map[int64]*surehook.Endpoint{}, exact: map[string]map[int64]*surehook.Endpoint{},
+			prefix: map[string]map[int64]*surehook.Endpoint{}}
+		x.scopes[scopeOf(e)] = b
+	}
+	for _, p := range e.EventTypes {
+		if p == "*" {
+			b.all[e.Key] = e
+		} else if stem, ok := strings.CutSuffix(p, ".*"); ok {
+			put(b.prefix, stem, e)
+		} else {
+			put(b.exact, p, e)
+		}
+	}
+}
+
+func put(m map[string]map[int64]*surehook.Endpoint, name string, e *surehook.Endpoint) {
+	if m[name] == nil {
+		m[name] = map[int64]*surehook.Endpoint{}
+	}
+	m[name][e.Key] = e
+}
+
+func (x *Index) remove(e *surehook.Endpoint) {
+	delete(x.byKey, e.Key)
+	delete(x.byID, e.ID)
+	b := x.scopes[scopeOf(e)]
+	if b == nil {
+		return
+	}
+	delete(b.all, e.Key)
+	for _, p := range e.EventTypes {
+		if stem, ok := strings.CutSuffix(p, ".*"); ok {
+			delete(b.prefix[stem], e.Key)
+		} else {
+			delete(b.exact[p], e.Key)
+		}
+	}
+}
+
+// Endpoint gives an endpoint as of the current version; nil if there is none.
+func (x *Index) Endpoint(key int64) *surehook.Endpoint {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.byKey[key]
+}
+
+// Match gives the enabled endpoints that an event is for, in key order, and
+// the configuration version that this holds for.
+func (x *Index) Match(ev *surehook.Event) ([]*surehook.Endpoint, int64) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if ev.Type == surehook.TypeTest {
+		return nil, x.version
+	}
+	var out []*surehook.Endpoint
+	for _, s := range x.visible(ev) {
+		if b := x.scopes[s]; b != nil {
+			out = b.match(ev, out)
+		}
+	}
+	slices.SortFunc(out, func(a, b *surehook.Endpoint) int { return cmp.Compare(a.Key, b.Key) })
+	return slices.Compact(out), x.version // an endpoint may match by several patterns
+}
+
+// visible lists the scopes that can see an event.
+func (x *Index) visible(ev *surehook.Event) []scope {
+	platform := scope{}
+	if ev.Type == surehook.TypeDisabled {
+		// Told to the platform, and to the partner of the endpoint it is about.
+		if about := x.about(ev); about != "" {
+			return []scope{platform, {partner: about}}
+		}
+		return []scope{platform}
+	}
+	if ev.Tenant == "" {
+		return []scope{platform}
+	}
+	if p := x.partner[ev.Tenant]; p != "" {
+		return []scope{platform, {tenant: ev.Tenant}, {partner: p}}
+	}
+	return []scope{platform, {tenant: ev.Tenant}}
+}
+
+func (x *Index) about(ev *surehook.Event) string {
+	if e := x.byID[ev.About]; e != nil {
+		if e.Partner != "" {
+			return e.Partner
+		}
+		return x.partner[e.Tenant]
+	}
+	return x.partner[ev.Tenant]
+}
+
+func (b *bucket) match(ev *surehook.Event, out []*surehook.Endpoint) []*surehook.Endpoint {
+	out = keep(b.all, ev, out)
+	out = keep(b.exact[ev.Type], ev, out)
+	if len(b.prefix) > 0 {
+		for i, r := range ev.Type {
+			if r == '.' {
+				out = keep(b.prefix[ev.Type[:i]], ev, out)
+			}
+		}
+	}
+	return out
+}
+
+func keep(from map[int64]*surehook.Endpoint, ev *surehook.Event, out []*surehook.Endpoint) []*surehook.Endpoint {
+	for _, e := range from {
+		if e.ID != ev.About && filters(e, ev) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// Wants tells whether one endpoint would get an event, whether or not it is
+// enabled: replay asks this.
+func (x *Index) Wants(e *surehook.Endpoint, ev *surehook.Event) bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if ev.Type == surehook.TypeTest || e.ID == ev.About {
+		return false
+	}
+	return slices.Contains(x.visible(ev), scopeOf(e)) && matchesType(e.EventTypes, ev.Type) && filters(e, ev)
+}
+
+func matchesType(patterns []string, typ string) bool {
+	for _, p := range patterns {
+		if p == "*" || p == typ {
+			return true
+		}
+		if stem, ok := strings.CutSuffix(p, "*"); ok && strings.HasSuffix(stem, ".") && strings.HasPrefix(typ, stem) {
+			return true
+		}
+	}
+	return false
+}
+
+// filters checks what the buckets don't: subjects and identities. An event
+// without an identity matches only endpoints without an identity filter.
+func filters(e *surehook.Endpoint, ev *surehook.Event) bool {
+	if len(e.Identities) > 0 && !slices.Contains(e.Identities, ev.Identity) {
+		return false
+	}
+	return len(e.Subjects) == 0 || slices.ContainsFunc(ev.Subjects, func(s string) bool {
+		return slices.ContainsFunc(e.Subjects, func(p string) bool {
+			if stem, ok := strings.CutSuffix(p, "*"); ok {
+				return strings.HasPrefix(s, stem)
+			}
+			return p == s
+		})
+	})
+}
