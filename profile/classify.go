@@ -42,7 +42,10 @@ func Classify(p Profile, code surehook.Code, status int) Decision {
 	case code == surehook.OK && status >= 200 && status <= 299:
 		return Succeeded
 	case code == surehook.Status410 || (code == surehook.OK && status == 410):
-		return p.gone()
+		if p.Gone {
+			return Disable
+		}
+		return Dead
 	case !answered(code):
 		return Retry
 	}
@@ -52,14 +55,6 @@ func Classify(p Profile, code surehook.Code, status int) Decision {
 		}
 	}
 	return Retry
-}
-
-// gone never lets a profile that forgot to say retry a 410.
-func (p Profile) gone() Decision {
-	if p.Gone == Disable {
-		return Disable
-	}
-	return Dead
 }
 
 // answered reports whether the code speaks of a whole answer, so that its

@@ -58,7 +58,7 @@ type Profile struct {
 	Retry      surehook.RetryPolicy
 	Final      []Statuses      // answers that end the delivery at once
 	FinalCodes []surehook.Code // outcomes that do, beyond those that always do
-	Gone       Decision        // what a 410 means: Disable or Dead
+	Gone       bool            // a 410 disables the endpoint; else it ends the delivery alone
 	Throttle   []int           // statuses that slow the endpoint's lane down
 	Disable    DisableRule
 
@@ -96,7 +96,7 @@ func (p Profile) Overlap(d time.Duration) error {
 // ByName finds a profile. The empty name is the default.
 func ByName(name string) (Profile, bool) {
 	if name == "" {
-		return Standard(), true
+		return standard(), true
 	}
 	for _, make := range all {
 		if p := make(); p.Name == name {

@@ -245,10 +245,10 @@ func TestNamesAndAgents(t *testing.T) {
 	if _, ok := ByName("Standard"); ok {
 		t.Error("names are exact")
 	}
-	if a := Standard().Agent("1.2.3"); a != "Surehook/1.2.3" {
+	if a := Standard.Agent("1.2.3"); a != "Surehook/1.2.3" {
 		t.Error(a)
 	}
-	if a := PurpleWolf().Agent("1.2.3"); a != "purple-wolf-relay/1.2.3" {
+	if a := PurpleWolf.Agent("1.2.3"); a != "purple-wolf-relay/1.2.3" {
 		t.Error(a)
 	}
 	for _, d := range []Decision{Retry, Succeeded, Dead, Disable} {
@@ -261,7 +261,7 @@ func TestNamesAndAgents(t *testing.T) {
 func TestProfilesCantBeChangedByTheirUsers(t *testing.T) {
 	p, _ := ByName("standard")
 	p.Retry.Waits[0], p.Throttle[0] = time.Hour, 200
-	if q := Standard(); q.Retry.Waits[0] != 5*time.Second || q.Throttle[0] != 429 {
+	if q, _ := ByName("standard"); q.Retry.Waits[0] != 5*time.Second || q.Throttle[0] != 429 || Standard.Throttle[0] != 429 {
 		t.Error("one user's change reaches another")
 	}
 }

@@ -11,11 +11,19 @@ const (
 	day           = 24 * time.Hour
 )
 
-// Each call makes a fresh value, so that no caller can change another's.
-var all = []func() Profile{Standard, Pylota, Sentinel, PurpleWolf}
+// The profiles. They share no memory with what ByName returns.
+var (
+	Standard   = standard()
+	Pylota     = pylota()
+	Sentinel   = sentinel()
+	PurpleWolf = purpleWolf()
+)
 
-// Standard is Standard Webhooks as its specification advises, and the default.
-func Standard() Profile {
+// Each call makes a fresh value, so that no caller can change another's.
+var all = []func() Profile{standard, pylota, sentinel, purpleWolf}
+
+// standard is Standard Webhooks as its specification advises, and the default.
+func standard() Profile {
 	return Profile{
 		Name:            "standard",
 		Scheme:          StandardWebhooks,
@@ -32,7 +40,7 @@ func Standard() Profile {
 			HonourRetryAfter: true,
 			MaxRetryAfter:    day,
 		},
-		Gone:           Disable,
+		Gone:           true,
 		Throttle:       []int{429, 502, 504},
 		Disable:        DisableRule{Over: 5 * day},
 		Timeout:        15 * time.Second,
@@ -42,9 +50,9 @@ func Standard() Profile {
 	}
 }
 
-// Pylota is Standard Webhooks with thirteen attempts over about three days.
-func Pylota() Profile {
-	p := Standard()
+// pylota is Standard Webhooks with thirteen attempts over about three days.
+func pylota() Profile {
+	p := standard()
 	p.Name = "pylota"
 	p.UserAgentSettable = true
 	p.Retry = surehook.RetryPolicy{
@@ -62,9 +70,9 @@ func Pylota() Profile {
 	return p
 }
 
-// Sentinel is a short, fast schedule for someone who waits for the answer.
-func Sentinel() Profile {
-	p := Standard()
+// sentinel is a short, fast schedule for someone who waits for the answer.
+func sentinel() Profile {
+	p := standard()
 	p.Name = "sentinel"
 	p.SubscriptionHeader = "X-MCP-Subscription-Id"
 	p.MaxBody = 256 << 10
@@ -75,7 +83,7 @@ func Sentinel() Profile {
 	}
 	p.Final = []Statuses{{413, 413}}
 	p.FinalCodes = []surehook.Code{surehook.SecretUnavailable}
-	p.Gone = Dead
+	p.Gone = false
 	p.Disable = DisableRule{}
 	p.ConnectTimeout = 0
 	p.ChallengeTimeout = 10 * time.Second
@@ -84,8 +92,8 @@ func Sentinel() Profile {
 	return p
 }
 
-// PurpleWolf is the format of the purple-wolf relay.
-func PurpleWolf() Profile {
+// purpleWolf is the format of the purple-wolf relay.
+func purpleWolf() Profile {
 	return Profile{
 		Name:            "purple-wolf",
 		Scheme:          PurpleWolfHMAC,
@@ -108,8 +116,7 @@ func PurpleWolf() Profile {
 			MaxWait:    10 * time.Minute,
 		},
 		Final:    []Statuses{{300, 399}, {400, 407}, {409, 428}, {430, 499}},
-		Gone:     Dead,
-		Throttle: []int{429, 502, 504},
+			Throttle: []int{429, 502, 504},
 		Timeout:  30 * time.Second,
 	}
 }

@@ -12,10 +12,11 @@ import (
 const (
 	privatePrefix = "whsk_"
 	publicPrefix  = "whpk_"
+	privateKind   = "private key"
 )
 
 // PrivateKey signs v1a. Like a Secret it prints as "[redacted]"; only Encode
-// reveals it. The zero PrivateKey is no key.
+// and Bytes reveal it. The zero PrivateKey is no key.
 type PrivateKey struct {
 	k *hidden[ed25519.PrivateKey]
 }
@@ -24,17 +25,22 @@ type PrivateKey struct {
 // followed by the 32-byte public key, and checks that the two belong together:
 // signing with a foreign public half gives the seed away.
 func ParsePrivateKey(s string) (PrivateKey, error) {
-	const kind = "private key"
-	b, err := decodeKey(kind, privatePrefix, s)
+	b, err := decodeKey(privateKind, privatePrefix, s)
 	if err != nil {
 		return PrivateKey{}, err
 	}
+	return PrivateKeyFromBytes(b)
+}
+
+// PrivateKeyFromBytes takes seed and public key, and checks that they belong
+// together.
+func PrivateKeyFromBytes(b []byte) (PrivateKey, error) {
 	if len(b) != ed25519.PrivateKeySize {
-		return PrivateKey{}, &KeyError{kind, ErrLength, fmt.Sprintf("it holds %d bytes; %d are needed", len(b), ed25519.PrivateKeySize)}
+		return PrivateKey{}, &KeyError{privateKind, ErrLength, fmt.Sprintf("it holds %d bytes; %d are needed", len(b), ed25519.PrivateKeySize)}
 	}
 	k := ed25519.NewKeyFromSeed(b[:ed25519.SeedSize])
 	if !bytes.Equal(k[ed25519.SeedSize:], b[ed25519.SeedSize:]) {
-		return PrivateKey{}, &KeyError{kind, ErrMismatch, "the text was altered, or joined from two keys"}
+		return PrivateKey{}, &KeyError{privateKind, ErrMismatch, "the text was altered, or joined from two keys"}
 	}
 	return PrivateKey{hide(&k)}, nil
 }
@@ -59,10 +65,15 @@ func (p PrivateKey) Public() PublicKey {
 
 // Encode reveals the key in the form that ParsePrivateKey reads.
 func (p PrivateKey) Encode() string {
+	return privatePrefix + base64.StdEncoding.EncodeToString(p.Bytes())
+}
+
+// Bytes reveals a copy of seed and public key.
+func (p PrivateKey) Bytes() []byte {
 	if p.k == nil {
-		return privatePrefix
+		return nil
 	}
-	return privatePrefix + base64.StdEncoding.EncodeToString(*p.k.v)
+	return append([]byte(nil), *p.k.v...)
 }
 
 // IsZero reports whether p holds no key.

@@ -178,7 +178,7 @@ func TestKeysNeverPrint(t *testing.T) {
 		logs.Write(b)
 	}
 	out := strings.ToLower(logs.String())
-	for _, key := range [][]byte{secret.Bytes(), *private.k.v} {
+	for _, key := range [][]byte{secret.Bytes(), private.Bytes()} {
 		for _, form := range []string{
 			base64.StdEncoding.EncodeToString(key)[:12], fmt.Sprintf("%x", key[:4]), string(key[:4]),
 			fmt.Sprintf("%#v", key)[7:25], strings.Trim(fmt.Sprint(key[:4]), "[]"),
@@ -212,7 +212,7 @@ func TestPrivateKeyForms(t *testing.T) {
 	if err != nil || pub.String() != k.Public().Encode() {
 		t.Fatalf("round trip: %v", err)
 	}
-	raw := append([]byte(nil), *k.k.v...)
+	raw := k.Bytes()
 	raw[63] ^= 1
 	for _, c := range []struct {
 		in   string

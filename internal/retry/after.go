@@ -29,6 +29,13 @@ func ParseRetryAfter(values []string, now time.Time) (time.Duration, bool) {
 	return 0, false
 }
 
+// After is ParseRetryAfter in the form that Next takes: 0 where there is nothing
+// to honour.
+func After(values []string, now time.Time) time.Duration {
+	d, _ := ParseRetryAfter(values, now)
+	return d
+}
+
 func seconds(v string) (time.Duration, bool) {
 	if v == "" {
 		return 0, false
@@ -46,8 +53,10 @@ func seconds(v string) (time.Duration, bool) {
 func until(v string, now time.Time) (time.Duration, bool) {
 	for _, form := range dateForms {
 		if at, err := time.Parse(form, v); err == nil {
-			d := at.Sub(now)
-			return min(d, longest), d >= 0
+			if d := at.Sub(now); d >= 0 {
+				return min(d, longest), true
+			}
+			return 0, false
 		}
 	}
 	return 0, false

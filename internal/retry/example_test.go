@@ -15,7 +15,7 @@ func ExampleNext() {
 		JitterHigh:       0.2,
 		HonourRetryAfter: true,
 	}
-	after, _ := retry.ParseRetryAfter([]string{"120"}, time.Now())
+	after := retry.After([]string{"120"}, time.Now())
 	fmt.Println(retry.Next(policy, 1, 0, 0))
 	fmt.Println(retry.Next(policy, 1, after, 0))
 	fmt.Println(retry.Next(policy, 3, 0, 0))

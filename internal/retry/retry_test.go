@@ -181,6 +181,9 @@ func TestD20_RetryAfterForms(t *testing.T) {
 		if d, ok := ParseRetryAfter(c.values, now); ok != c.ok || (ok && d != c.want) {
 			t.Errorf("%q: %s, %v; want %s, %v", c.values, d, ok, c.want, c.ok)
 		}
+		if d := After(c.values, now); d != c.want {
+			t.Errorf("%q: %s, want %s", c.values, d, c.want)
+		}
 	}
 }
 
