@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/engine"
+	"github.com/surehook/surehook/store/sqlite"
+)
+
+// rig is an engine on a fresh SQLite file, with the receiver's endpoints.
+type rig struct {
+	store     *sqlite.Store
+	e         *engine.Engine
+	dir       string
+	delivered atomic.Int64
+	done      chan struct{} // a token a delivery that counted
+	window    int
+}
+
+// newRig opens an engine whose endpoints n receive "bench.<i>" each.
+func newRig(ctx context.Context, url string, endpoints, window int) (*rig, error) {
+	dir, err := os.MkdirTemp("", "surehook-bench-")
+	if err != nil {
+		return nil, err
+	}
+	r := &rig{dir: dir, done: make(chan struct{}, window), window: window}
+	if r.store, err = sqlite.Open(ctx, filepath.Join(dir, "bench.db"), sqlite.Options{}); err != nil {
+		return nil, err
+	}
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails
+	r.e, err = engine.New(engine.Options{Store: r.store, MasterKeys: [][]byte{key}, MaxWebhooks: -1, Observe: r.observe,
+		AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	if err != nil {
+		return nil, err
+	}
+	for i := range endpoints {
+		if err := r.endpoint(ctx, fmt.Sprintf("%s/hook/%d", url, i), fmt.Sprintf("bench.%d", i), max(64/endpoints, 8), 0); err != nil {
+			return nil, err
+		}
+	}
+	return r, r.e.Start(ctx)
+}
+
+func (r *rig) endpoint(ctx context.Context, url, typ string, concurrency int, timeout time.Duration) error {
+	_, _, err := r.e.CreateWebhook(ctx, engine.Webhook{URL: url, EventTypes: []string{typ}, Envelope: surehook.EnvelopePayload,
+		Limits: surehook.Limits{Concurrency: concurrency, Timeout: timeout}}, engine.Actor{})
+	return err
+}
+
+func (r *rig) observe(t engine.Try) {
+	if t.Decision != surehook.Finish {
+		return
+	}
+	r.delivered.Add(1)
+	select {
+	case r.done <- struct{}{}:
+	default:
+	}
+}
+
+func (r *rig) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return errors.Join(r.e.Stop(ctx), r.store.Close(), os.RemoveAll(r.dir))
+}
+
+// publish stores one event for endpoint i.
+func (r *rig) publish(ctx context.Context, i, size int) error {
+	_, err := r.e.Publish(ctx, surehook.Event{Type: fmt.Sprintf("bench.%d", i), Data: payload(size, time.Now())})
+	return err
+}
+
+// flood publishes as fast as deliveries come back: window events are on their
+// way at any time.
+func (r *rig) flood(ctx context.Context, endpoints, publishers, size int, warm, run time.Duration) (figures, error) {
+	ctx, cancel := context.WithTimeout(ctx, warm+run)
+	defer cancel()
+	tokens := r.done
+	for range r.window {
+		tokens <- struct{}{}
+	}
+	var wg sync.WaitGroup
+	var next atomic.Int64
+	errs := make(chan error, publishers)
+	for range publishers {
+		wg.Go(func() {
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-tokens:
+				}
+				if err := r.publish(ctx, int(next.Add(1))%endpoints, size); err != nil && ctx.Err() == nil {
+					errs <- err
+					return
+				}
+			}
+		})
+	}
+	time.Sleep(warm)
+	from, cpu, start := r.delivered.Load(), cpuTime(), time.Now()
+	<-ctx.Done()
+	n, took, used := r.delivered.Load()-from, time.Since(start), cpuTime()-cpu
+	wg.Wait()
+	select {
+	case err := <-errs:
+		return figures{}, err
+	default:
+	}
+	return figures{PerS: float64(n) / took.Seconds(), CPU: micros(used) / float64(n), RSS: rss()}, nil
+}
+
+// pace publishes at a steady rate, spread evenly.
+func (r *rig) pace(ctx context.Context, endpoints, size int, perS float64, run time.Duration) error {
+	const lanes = 32
+	var wg sync.WaitGroup
+	start := time.Now()
+	errs := make(chan error, lanes)
+	for l := range lanes {
+		wg.Go(func() {
+			for n := l; ; n += lanes {
+				at := start.Add(time.Duration(float64(n) / perS * float64(time.Second)))
+				if at.Sub(start) > run {
+					return
+				}
+				time.Sleep(time.Until(at))
+				if err := r.publish(ctx, n%endpoints, size); err != nil {
+					errs <- err
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	select {
+	case err := <-errs:
+		return err
+	default:
+		return nil
+	}
+}
