@@ -63,7 +63,7 @@ func (e *Engine) CreateWebhook(ctx context.Context, w Webhook, by Actor) (*sureh
 		ep.EventTypes = []string{"*"}
 	}
 	if ep.Profile == "" {
-		ep.Profile = profile.Standard().Name
+		ep.Profile = profile.Standard.Name
 	}
 	if ep.Envelope == "" {
 		ep.Envelope = surehook.EnvelopeStandard
@@ -320,7 +320,7 @@ func (e *Engine) checkEndpoint(ep *surehook.Endpoint) error {
 		return surehook.Invalid("partner_id", "must be at most 200 printable ASCII characters without spaces")
 	case ep.Tenant != "" && ep.Partner != "":
 		return surehook.Invalid("partner_id", "an endpoint belongs to a tenant or to a partner, not to both")
-	case !slices.Contains([]string{profile.Standard().Name, profile.Pylota().Name}, ep.Profile):
+	case !slices.Contains([]string{profile.Standard.Name, profile.Pylota.Name}, ep.Profile):
 		return surehook.Invalid("profile", `must be "standard" or "pylota"; the others aren't available yet`)
 	case !slices.Contains([]surehook.Envelope{surehook.EnvelopeStandard, surehook.EnvelopePayload, surehook.EnvelopeThin, surehook.EnvelopeCloudEvents}, ep.Envelope):
 		return surehook.Invalid("envelope", "must be standard, payload, thin or cloudevents")

@@ -95,7 +95,7 @@ func (l *lane) attempt(it item, r *route) {
 		return
 	}
 	o := surehook.Outcome{Delivery: it.Delivery, Attempt: a, Version: r.Version}
-	later := after(res.RetryAfter, d.now())
+	later := retry.After(res.RetryAfter, d.now())
 	o.Decision, o.Wait = d.decide(r, a, it.FirstAttempt, later)
 	a.Status = statusOf(o.Decision)
 	throttled := r.profile.Throttles(a.HTTPStatus)
@@ -141,12 +141,6 @@ func statusOf(d surehook.Decision) surehook.AttemptStatus {
 		return surehook.AttemptFailed
 	}
 	return surehook.AttemptDead
-}
-
-// after reads Retry-After; 0 is none.
-func after(values []string, now time.Time) time.Duration {
-	d, _ := retry.ParseRetryAfter(values, now)
-	return d
 }
 
 // fresh gives the lane's route, compiled anew when its secrets have been in

@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"maps"
@@ -46,7 +45,7 @@ type route struct {
 func (d *Dispatcher) compile(e *surehook.Endpoint) *route {
 	p, ok := profile.ByName(e.Profile)
 	if !ok {
-		p = profile.Standard()
+		p = profile.Standard
 	}
 	r := &route{Endpoint: e, profile: p, retry: p.Retry.With(e.Limits), timeout: p.Timeout, concurrency: defaultConcurrency,
 		expires: d.now().Add(secretTTL)}
@@ -128,14 +127,14 @@ func (d *Dispatcher) key(r *route, column, sealed string) (signing.Key, error) {
 // HMAC.
 func SigningKey(signature string, raw []byte) (signing.Key, error) {
 	if signature == "v1a" {
-		return signing.ParsePrivateKey("whsk_" + base64.StdEncoding.EncodeToString(raw))
+		return signing.PrivateKeyFromBytes(raw)
 	}
 	return signing.SecretFromBytes(raw)
 }
 
 // rule is what disables the endpoint.
 func (r *route) rule(d *Dispatcher) surehook.HealthRule {
-	return surehook.HealthRule{After: r.profile.Disable.After, Over: r.profile.Disable.Over, Gone: r.profile.Gone == profile.Disable, Disabled: d.opt.DisabledEvent}
+	return surehook.HealthRule{After: r.profile.Disable.After, Over: r.profile.Disable.Over, Gone: r.profile.Gone, Disabled: d.opt.DisabledEvent}
 }
 
 // sealed is what the dispatcher needs of a keyring.
