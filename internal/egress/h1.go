@@ -114,6 +114,9 @@ func (c *Client) exchange(a *attempt, cn *conn) bool {
 	resp, err := readHead(cn.br)
 	if err != nil {
 		a.phase = "reading the answer"
+		if cn.lim.n <= 0 {
+			err = errHeadTooBig // the parser saw a cut line
+		}
 		c.fail(a, err)
 		return false
 	}
