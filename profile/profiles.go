@@ -116,7 +116,7 @@ func purpleWolf() Profile {
 			MaxWait:    10 * time.Minute,
 		},
 		Final:    []Statuses{{300, 399}, {400, 407}, {409, 428}, {430, 499}},
-			Throttle: []int{429, 502, 504},
+		Throttle: []int{429, 502, 504},
 		Timeout:  30 * time.Second,
 	}
 }
