@@ -263,8 +263,7 @@ func (c *Client) connection(a *attempt, ans *answer) (*conn, error) {
 		if cn.h2 != nil {
 			return cn, nil
 		}
-		_ = cn.tcp.SetDeadline(a.deadline)
-		if cn.alive() {
+		if cn.quiet(a.deadline) {
 			return cn, nil
 		}
 		c.pool.put(cn, false)

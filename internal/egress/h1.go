@@ -6,7 +6,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -46,6 +48,25 @@ func (c *conn) newH1() {
 	c.lim.r = c.nc
 	c.br = bufio.NewReaderSize(&c.lim, readerBytes)
 	c.watch()
+}
+
+// quiet reports whether an idle connection has neither ended nor said anything
+// since its last answer, and sets its next deadline. Nothing of this waits.
+func (c *conn) quiet(deadline time.Time) bool {
+	// The last attempt's deadline may have passed, and would fail the look.
+	_ = c.tcp.SetDeadline(deadline)
+	if !c.alive() {
+		return false
+	}
+	if c.nc == c.tcp {
+		return true
+	}
+	// A closing alert may have come in one piece with the last answer.
+	_ = c.tcp.SetReadDeadline(longAgo)
+	var b [1]byte
+	n, err := c.nc.Read(b[:])
+	_ = c.tcp.SetReadDeadline(deadline)
+	return n == 0 && errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // write sends head and body in one piece, so that a small request is one
@@ -121,9 +142,26 @@ func (c *Client) exchange(a *attempt, cn *conn) bool {
 		return false
 	}
 	a.answered(resp)
+	cn.keep = keepAlive(resp.Header)
 	whole := c.readBody(a, cn, resp)
 	res.Phases.Read = a.lap(&at)
 	return whole && werr == nil && !resp.Close && resp.StatusCode >= 200 && cn.br.Buffered() == 0
+}
+
+// keepAlive returns how long an idle connection is worth trying, if the
+// receiver says when it closes it: a second less, so that a request doesn't
+// meet the close on its way.
+func keepAlive(h http.Header) time.Duration {
+	for _, v := range h["Keep-Alive"] {
+		for part := range strings.SplitSeq(v, ",") {
+			if s, ok := strings.CutPrefix(strings.TrimSpace(part), "timeout="); ok {
+				if n, err := strconv.Atoi(s); err == nil && n > 0 && n < 3600 {
+					return max(time.Duration(n)*time.Second-time.Second, 500*time.Millisecond)
+				}
+			}
+		}
+	}
+	return 0
 }
 
 // readHead skips interim answers.
