@@ -30,24 +30,55 @@ func (s *Store) Append(_ context.Context, version int64, items []surehook.Append
 		weight += 1 + len(items[i].Targets)
 	}
 	out := make([]surehook.Appended, len(items))
-	err := s.write(weight, func(c *conn) error {
-		// Outside a transaction of ours nobody changes it: the writer is one.
-		if version != s.config.Load() {
-			return surehook.ErrConfigChanged
-		}
-		now := s.now()
-		for i := range items {
-			out[i] = surehook.Appended{}
-			if err := s.append(c, &items[i], hashes[i], now, &out[i]); err != nil {
-				return err
+	changed := false
+	run := func(careful bool) error {
+		return s.write(weight, func(c *conn) error {
+			// Outside a transaction of ours nobody changes it: the writer is one. It
+			// is no error here, so that the others in the transaction don't suffer.
+			if changed = version != s.config.Load(); changed {
+				return nil
 			}
-		}
-		return nil
-	})
-	if err != nil {
+			return s.appendAll(c, items, hashes, out, careful)
+		})
+	}
+	err := run(false)
+	if err != nil && !storeIsGone(err) {
+		err = run(true)
+	}
+	switch {
+	case err != nil:
 		return nil, err
+	case changed:
+		return nil, surehook.ErrConfigChanged
 	}
 	return out, nil
+}
+
+// appendAll stores the events. When careful, one that the store can't take is
+// refused alone.
+func (s *Store) appendAll(c *conn, items []surehook.Append, hashes [][]byte, out []surehook.Appended, careful bool) error {
+	now := s.now()
+	for i := range items {
+		put := func() error {
+			out[i] = surehook.Appended{}
+			return s.append(c, &items[i], hashes[i], now, &out[i])
+		}
+		if !careful {
+			if err := put(); err != nil {
+				return err
+			}
+			continue
+		}
+		refused, err := c.savepoint(put)
+		if err != nil {
+			return err
+		}
+		if refused != nil {
+			s.log.Error("an event couldn't be stored", "event_id", items[i].Event.ID, "error", refused)
+			out[i] = surehook.Appended{Err: wrap(refused)}
+		}
+	}
+	return nil
 }
 
 // append stores one event. An event that is refused alone sets out.Err and
@@ -60,9 +91,8 @@ func (s *Store) append(c *conn, a *surehook.Append, hash []byte, now time.Time, 
 			return err
 		}
 	}
-	if e.Key == 0 {
-		e.Key = s.keys.take(1)
-	}
+	// Taken anew at each run: keys ascend in the order of acceptance.
+	e.Key = s.keys.take(1)
 	e.CreatedAt = now
 	inserted, err := s.insertEvent(c, e, hash)
 	if err != nil {
@@ -158,8 +188,12 @@ func (s *Store) Outbox(ctx context.Context, limit int) ([]surehook.OutboxEvent, 
 
 // putOutbox leaves an event for the fan-out. A repeat changes nothing.
 func (s *Store) putOutbox(c *conn, e *surehook.Event) error {
+	data := e.Data
+	if data == nil {
+		data = []byte{}
+	}
 	_, err := c.exec(`INSERT INTO outbox (id, tenant, event_id, type, identity, owner, subjects, occurred_at, trace, about, data)
 		VALUES (?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING`,
-		s.keys.take(1), e.Tenant, e.ID, e.Type, e.Identity, e.Owner, e.Subjects, e.OccurredAt, e.Trace, e.About, e.Data)
+		s.keys.take(1), e.Tenant, e.ID, e.Type, e.Identity, e.Owner, e.Subjects, e.OccurredAt, e.Trace, e.About, data)
 	return err
 }

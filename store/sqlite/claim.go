@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/ncruces/go-sqlite3"
-	"github.com/oklog/ulid/v2"
 
 	"github.com/surehook/surehook"
 )
@@ -19,7 +18,7 @@ const (
 
 const claimRows = `SELECT p.event_key, p.id, p.attempt, p.first_attempt, p.due, p.lost, ` + eventColumns + `, e.data
 	FROM pending p JOIN events e ON e.key = p.event_key
-	WHERE p.endpoint_key = ? AND p.owner IS NULL AND p.due <= ? ORDER BY p.due LIMIT ?`
+	WHERE p.endpoint_key = ? AND p.owner IS NULL AND p.due <= ? ORDER BY p.due, p.event_key LIMIT ?`
 
 // Claim implements surehook.Queue.
 func (s *Store) Claim(_ context.Context, endpoint int64, limit, maxBytes int) (surehook.Claim, error) {
@@ -93,7 +92,7 @@ func (s *Store) end(c *conn, d *surehook.Delivery, code surehook.Code, now time.
 	if _, err := c.exec(`DELETE FROM pending WHERE event_key = ? AND endpoint_key = ? AND owner IS NULL`, d.EventKey, d.EndpointKey); err != nil {
 		return err
 	}
-	a := surehook.Attempt{Key: s.keys.take(1), ID: "dlv_" + ulid.MustNew(ulid.Timestamp(now), ulid.DefaultEntropy()).String(),
+	a := surehook.Attempt{Key: s.keys.take(1), ID: newAttemptID(now),
 		EventKey: d.EventKey, EndpointKey: d.EndpointKey, Number: d.Attempt + 1,
 		Status: surehook.AttemptDead, Code: code, CreatedAt: now}
 	if _, err := s.insertAttempt(c, &a); err != nil {

@@ -30,17 +30,18 @@ func open(path string, readOnly bool, cacheKiB int, sync Sync) (*conn, error) {
 	if !readOnly {
 		// The page size only takes hold in an empty file, before WAL.
 		pragmas += fmt.Sprintf(`PRAGMA page_size = 16384; PRAGMA journal_mode = WAL; PRAGMA synchronous = %s;
-			PRAGMA journal_size_limit = %d;`, sync, walSoftLimit)
+			PRAGMA journal_size_limit = %d;`, sync, walKeep)
 	}
+	out := &conn{Conn: c, stmts: make(map[string]*sqlite3.Stmt)}
 	if err := c.Exec(pragmas); err != nil {
-		return nil, fmt.Errorf("preparing the connection: %w", closing(c, err))
+		return nil, fmt.Errorf("preparing the connection: %w", closing(out, err))
 	}
-	return &conn{Conn: c, stmts: make(map[string]*sqlite3.Stmt)}, nil
+	return out, nil
 }
 
 // closing closes c because of err, which stays the error that matters.
-func closing(c *sqlite3.Conn, err error) error {
-	_ = c.Close()
+func closing(c *conn, err error) error {
+	_ = c.close()
 	return err
 }
 
@@ -91,6 +92,24 @@ func (c *conn) exec(sql string, args ...any) (int64, error) {
 		return 0, err
 	}
 	return c.Changes(), nil
+}
+
+// savepoint runs f so that its error undoes f alone. An error that every other
+// use of the file would meet too comes back as err.
+func (c *conn) savepoint(f func() error) (refused, err error) {
+	if _, err := c.exec(`SAVEPOINT alone`); err != nil {
+		return nil, err
+	}
+	if refused = f(); refused != nil {
+		if storeIsGone(refused) {
+			return nil, refused
+		}
+		if _, err := c.exec(`ROLLBACK TO alone`); err != nil {
+			return nil, err
+		}
+	}
+	_, err = c.exec(`RELEASE alone`)
+	return refused, err
 }
 
 // each runs a query and calls row for every row; the statement must not be
@@ -210,4 +229,9 @@ func unlist(raw []byte) ([]string, error) {
 		return nil, fmt.Errorf("a stored list can't be read: %w", err)
 	}
 	return v, nil
+}
+
+// micros reads a duration.
+func micros(st *sqlite3.Stmt, i int) time.Duration {
+	return time.Duration(st.ColumnInt64(i)) * time.Microsecond
 }

@@ -22,7 +22,11 @@ func (a *allocator) load(c *conn) error {
 	if _, err := c.exec(`UPDATE counters SET value = ? WHERE name = 'key'`, n+keyBlock); err != nil {
 		return err
 	}
-	a.next, a.high, a.stored = n, n+keyBlock, n+keyBlock
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	// When the file is opened anew, keys past its mark may wait for their write.
+	a.next = max(a.next, n)
+	a.high, a.stored = n+keyBlock, n+keyBlock
 	return nil
 }
 

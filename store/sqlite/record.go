@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ncruces/go-sqlite3"
@@ -36,18 +37,55 @@ func (s *Store) Record(_ context.Context, outcomes []surehook.Outcome, rules map
 		}
 	}
 	var out surehook.Recorded
-	err := s.write(2*len(outcomes), func(c *conn) error {
-		out = surehook.Recorded{}
-		now := s.now()
-		health := make(map[int64]*surehook.Tally)
-		for i := range outcomes {
-			if err := s.record(c, &outcomes[i], now, health, &out); err != nil {
-				return err
+	run := func(careful bool) error {
+		return s.write(2*len(outcomes), func(c *conn) error {
+			out = surehook.Recorded{}
+			now := s.now()
+			health := make(map[int64]*surehook.Tally)
+			for i := range outcomes {
+				record := s.record
+				if careful {
+					record = s.recordAlone
+				}
+				if err := record(c, &outcomes[i], now, health, &out); err != nil {
+					return err
+				}
 			}
-		}
-		return s.settleHealth(c, health, rules, now, &out)
-	})
+			return s.settleHealth(c, health, rules, now, &out)
+		})
+	}
+	err := run(false)
+	if err != nil && !storeIsGone(err) {
+		err = run(true)
+	}
 	return out, err
+}
+
+// recordAlone records one outcome so that a bad one doesn't hold its batch up:
+// its row must move, or it would be sent again, so what can't be stored of the
+// attempt is left out.
+func (s *Store) recordAlone(c *conn, o *surehook.Outcome, now time.Time, health map[int64]*surehook.Tally, out *surehook.Recorded) error {
+	refused, err := c.savepoint(func() error { return s.record(c, o, now, health, out) })
+	if refused == nil || err != nil {
+		return err
+	}
+	s.log.Error("an outcome couldn't be stored as it is", "event_key", o.Delivery.EventKey, "error", refused)
+	if o.Attempt == nil {
+		return nil
+	}
+	bare := *o
+	a := o.Attempt
+	bare.Attempt = &surehook.Attempt{Key: a.Key, ID: newAttemptID(now), EventKey: a.EventKey, EndpointKey: a.EndpointKey, Number: a.Number,
+		Status: a.Status, Code: a.Code, HTTPStatus: a.HTTPStatus, CreatedAt: a.CreatedAt, Duration: a.Duration, Test: a.Test}
+	refused, err = c.savepoint(func() error { return s.record(c, &bare, now, health, out) })
+	if refused != nil {
+		s.log.Error("an outcome was given up", "event_key", o.Delivery.EventKey, "error", refused)
+	}
+	return err
+}
+
+func newAttemptID(now time.Time) string {
+	return "dlv_" + ulid.MustNew(ulid.Timestamp(now), ulid.DefaultEntropy()).String()
 }
 
 // record moves one row and keeps its attempt.
@@ -62,7 +100,7 @@ func (s *Store) record(c *conn, o *surehook.Outcome, now time.Time, health map[i
 		_, err = c.exec(`UPDATE pending SET owner = NULL`+guard, g...)
 		return err
 	case surehook.Finish:
-		err = s.finish(c, d, now)
+		err = s.finish(c, d)
 		hit = 1
 	case surehook.Again:
 		due = now.Add(o.Wait)
@@ -84,7 +122,7 @@ func (s *Store) record(c *conn, o *surehook.Outcome, now time.Time, health map[i
 
 // finish removes the row by its id alone: a success counts whoever holds the
 // lease. A dead letter of the delivery goes too.
-func (s *Store) finish(c *conn, d *surehook.Delivery, _ time.Time) error {
+func (s *Store) finish(c *conn, d *surehook.Delivery) error {
 	n, err := c.exec(`DELETE FROM pending WHERE event_key = ? AND endpoint_key = ? AND id = ?`, d.EventKey, d.EndpointKey, d.ID)
 	if err != nil || (n == 1 && d.FirstAttempt == 1) {
 		return err
@@ -103,15 +141,19 @@ func (s *Store) bury(c *conn, d *surehook.Delivery, code surehook.Code, status, 
 // keep stores the attempt. Only one that wasn't there yet counts for health.
 func (s *Store) keep(c *conn, o *surehook.Outcome, late bool, due time.Time, health map[int64]*surehook.Tally, out *surehook.Recorded) error {
 	a := o.Attempt
-	a.Late = late
+	a.Late, a.NextDue = late, due
 	if late {
-		out.Late++
-	} else {
-		a.NextDue = due
+		a.NextDue = time.Time{}
 	}
 	n, err := s.insertAttempt(c, a)
-	if err != nil || n == 0 || a.Test {
+	if err != nil || n == 0 {
 		return err
+	}
+	if late {
+		out.Late++
+	}
+	if a.Test {
+		return nil
 	}
 	t := health[a.EndpointKey]
 	if t == nil {
@@ -123,7 +165,7 @@ func (s *Store) keep(c *conn, o *surehook.Outcome, late bool, due time.Time, hea
 }
 
 func (s *Store) insertAttempt(c *conn, a *surehook.Attempt) (int64, error) {
-	id, err := ulid.ParseStrict(a.ID[len("dlv_"):])
+	id, err := ulid.ParseStrict(strings.TrimPrefix(a.ID, "dlv_"))
 	if err != nil {
 		return 0, fmt.Errorf("attempt id: %w", err)
 	}
@@ -201,5 +243,8 @@ func (s *Store) disable(c *conn, key, version int64, reason string, trigger *sur
 	if rule.Disabled == nil {
 		return nil
 	}
-	return s.putOutbox(c, rule.Disabled(e, reason, trigger))
+	if e := rule.Disabled(e, reason, trigger); e != nil {
+		return s.putOutbox(c, e)
+	}
+	return nil
 }

@@ -103,8 +103,8 @@ func endpointByKey(c *conn, key int64) (*surehook.Endpoint, error) {
 }
 
 // bumpConfig marks an endpoint as changed, in the transaction that changes it.
-// The writer is one, so the counter can be taken into use before the commit: a
-// rolled-back change only makes an append match again.
+// The writer is one, so the counter can be taken into use before the commit; a
+// rollback takes it back.
 func (s *Store) bumpConfig(c *conn, endpoint int64) error {
 	if _, err := c.exec(`UPDATE counters SET value = value + 1 WHERE name = 'config'`); err != nil {
 		return err

@@ -39,6 +39,7 @@ const (
 
 const (
 	walSoftLimit = 64 << 20 // past it the writer checkpoints between batches
+	walKeep      = 32 << 20 // what a restarted log keeps of its file; well below the limit, or each batch would checkpoint
 	walHardLimit = 1 << 30  // past it appends are refused until it shrinks
 	readLimit    = 5 * time.Second
 	readers      = 2
@@ -69,6 +70,7 @@ type Store struct {
 	lock  *flock.Flock
 	w     *writer
 	reads chan *conn
+	open  int // connections of readers
 	keys  allocator
 	space space
 	epoch atomic.Int64
@@ -117,7 +119,7 @@ func (s *Store) start(ctx context.Context) error {
 		return err
 	}
 	if err := s.prepare(ctx, c); err != nil {
-		return closing(c.Conn, err)
+		return closing(c, err)
 	}
 	s.reads = make(chan *conn, readers)
 	for range readers {
@@ -126,6 +128,7 @@ func (s *Store) start(ctx context.Context) error {
 			return errors.Join(err, s.closeReaders(), c.close())
 		}
 		s.reads <- r
+		s.open++
 	}
 	s.space.start(s)
 	s.w = startWriter(s, c)
@@ -145,12 +148,12 @@ func (s *Store) prepare(ctx context.Context, c *conn) error {
 	if err := migrate(ctx, s.path); err != nil {
 		return err
 	}
-	return s.takeOver(c)
+	return s.takeOver(c, true)
 }
 
 // takeOver starts a new epoch: rows that an earlier one held are free again,
-// each one crash older. A clean stop leaves no held rows.
-func (s *Store) takeOver(c *conn) error {
+// and, after a crash, each one crash older. A clean stop leaves no held rows.
+func (s *Store) takeOver(c *conn, crashed bool) error {
 	if err := c.Exec(`BEGIN IMMEDIATE; UPDATE counters SET value = value + 1 WHERE name = 'epoch'`); err != nil {
 		return err
 	}
@@ -158,7 +161,7 @@ func (s *Store) takeOver(c *conn) error {
 	if err != nil {
 		return err
 	}
-	freed, err := c.exec(`UPDATE pending SET owner = NULL, lost = lost + 1 WHERE owner IS NOT NULL`)
+	freed, err := c.exec(`UPDATE pending SET owner = NULL, lost = lost + ? WHERE owner IS NOT NULL`, crashed)
 	if err != nil {
 		return err
 	}
@@ -197,16 +200,14 @@ func (s *Store) Close() error {
 	return err
 }
 
+// closeReaders waits for the reads that run; none lasts longer than readLimit.
 func (s *Store) closeReaders() error {
 	var err error
-	for {
-		select {
-		case c := <-s.reads:
-			err = errors.Join(err, c.close())
-		default:
-			return err
-		}
+	for ; s.open > 0; s.open-- {
+		c := <-s.reads
+		err = errors.Join(err, c.close())
 	}
+	return err
 }
 
 // read runs f on a reader's connection, in one snapshot, for at most readLimit.
@@ -221,6 +222,8 @@ func (s *Store) read(ctx context.Context, f func(c *conn) error) error {
 	}
 	select {
 	case c = <-s.reads:
+	case <-s.closing:
+		return errClosed
 	case <-ctx.Done():
 		return unavailable("the store is busy reading", ctx.Err())
 	}

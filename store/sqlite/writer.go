@@ -19,6 +19,7 @@ const batchWeight = 512
 type job struct {
 	run    func(c *conn) error
 	weight int
+	bare   bool // runs alone and without a transaction
 	done   chan error
 }
 
@@ -31,6 +32,8 @@ type writer struct {
 	quit chan struct{}
 	gone chan struct{}
 	err  error // of closing; read after gone
+
+	backup *sqlite3.Backup // under way on c, if any
 }
 
 func startWriter(s *Store, c *conn) *writer {
@@ -49,13 +52,33 @@ func (w *writer) stop() error {
 // write runs f in a transaction of the writer and waits for its commit. The
 // wait can't be cancelled: an answer "unknown" would be worse than a late one.
 func (s *Store) write(weight int, f func(c *conn) error) error {
-	j := &job{run: f, weight: weight, done: make(chan error, 1)}
+	return s.ask(&job{run: f, weight: weight, done: make(chan error, 1)})
+}
+
+func (s *Store) ask(j *job) error {
 	select {
 	case s.w.jobs <- j:
 		return wrap(<-j.done)
 	case <-s.w.gone:
 		return errClosed
 	}
+}
+
+// change is write for what people and programs configure: f may refuse, which
+// undoes what it did and leaves the others in the transaction alone.
+func (s *Store) change(f func(c *conn) error) error {
+	var refused error
+	err := s.write(1, func(c *conn) (err error) {
+		config := s.config.Load()
+		if refused, err = c.savepoint(func() error { return f(c) }); refused != nil {
+			s.config.Store(config)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return wrap(refused)
 }
 
 func (w *writer) loop() {
@@ -74,27 +97,62 @@ func (w *writer) loop() {
 				return
 			}
 		}
-		weight := batch[0].weight
-	gather:
-		for weight < batchWeight {
-			select {
-			case j := <-w.jobs:
-				batch = append(batch, j)
-				weight += j.weight
-			default:
-				break gather
-			}
+		var bare *job
+		batch, bare = w.gather(batch)
+		if len(batch) > 0 {
+			w.commit(batch)
 		}
-		w.commit(batch)
+		if bare != nil {
+			bare.done <- w.alone(bare)
+		}
 		w.checkpoint()
 	}
 }
 
+// gather adds to the batch what waits, up to the bound of a transaction or a
+// job that runs alone, after it.
+func (w *writer) gather(batch []*job) (_ []*job, bare *job) {
+	if batch[0].bare {
+		return batch[:0], batch[0]
+	}
+	for weight := batch[0].weight; weight < batchWeight; {
+		select {
+		case j := <-w.jobs:
+			if j.bare {
+				return batch, j
+			}
+			batch = append(batch, j)
+			weight += j.weight
+		default:
+			return batch, nil
+		}
+	}
+	return batch, nil
+}
+
+func (w *writer) alone(j *job) error {
+	if w.c == nil {
+		if err := w.reopen(); err != nil {
+			return err
+		}
+	}
+	return j.run(w.c)
+}
+
 func (w *writer) close() {
 	if w.c != nil {
-		w.err = w.c.close()
+		w.err = w.shut()
 	}
 	close(w.gone)
+}
+
+// shut closes the connection and what works on it.
+func (w *writer) shut() error {
+	_ = w.backup.Close() // an unfinished one: its maker learns of it at the next step
+	w.backup = nil
+	err := w.c.close()
+	w.c = nil
+	return err
 }
 
 // commit runs the jobs in one transaction. When one of them fails, the others
@@ -127,22 +185,30 @@ func (w *writer) transact(batch []*job) error {
 			return err
 		}
 	}
-	if err := w.c.Exec(`BEGIN IMMEDIATE`); err != nil {
-		return w.failed(err)
-	}
-	for _, j := range batch {
-		if err := j.run(w.c); err != nil {
-			return w.failed(err)
-		}
-	}
-	if err := w.s.keys.settle(w.c); err != nil {
-		return w.failed(err)
-	}
-	if err := w.c.Exec(`COMMIT`); err != nil {
+	config := w.s.config.Load()
+	if err := w.work(batch); err != nil {
+		// What was changed isn't: appends are checked against the file's version.
+		w.s.config.Store(config)
 		return w.failed(err)
 	}
 	w.s.keys.settled()
 	return nil
+}
+
+func (w *writer) work(batch []*job) error {
+	if _, err := w.c.exec(`BEGIN IMMEDIATE`); err != nil {
+		return err
+	}
+	for _, j := range batch {
+		if err := j.run(w.c); err != nil {
+			return err
+		}
+	}
+	if err := w.s.keys.settle(w.c); err != nil {
+		return err
+	}
+	_, err := w.c.exec(`COMMIT`)
+	return err
 }
 
 // failed rolls back. An I/O error leaves it unknown what is in the file, so
@@ -159,8 +225,7 @@ func (w *writer) failed(err error) error {
 	}
 	if errors.Is(err, sqlite3.IOERR) || errors.Is(err, sqlite3.CORRUPT) || !w.c.GetAutocommit() {
 		w.s.log.Error("the store's file failed; opening it anew", "error", err)
-		_ = w.c.close() // the connection is given up, whatever it says
-		w.c = nil
+		_ = w.shut() // the connection is given up, whatever it says
 	}
 	return err
 }
@@ -170,8 +235,8 @@ func (w *writer) reopen() error {
 	if err != nil {
 		return err
 	}
-	if err := w.s.takeOver(c); err != nil {
-		return closing(c.Conn, err)
+	if err := w.s.takeOver(c, false); err != nil {
+		return closing(c, err)
 	}
 	w.c = c
 	return nil

@@ -8,7 +8,7 @@ CREATE TABLE counters (
     value INTEGER NOT NULL
 ) WITHOUT ROWID;
 
-INSERT INTO counters (name, value) VALUES ('key', 1), ('epoch', 0), ('config', 0);
+INSERT INTO counters (name, value) VALUES ('key', 1), ('epoch', 0), ('config', 0), ('health', 0);
 
 CREATE TABLE settings (
     name  TEXT PRIMARY KEY,
@@ -33,7 +33,8 @@ CREATE TABLE events (
     hash        BLOB NOT NULL,
     data        BLOB
 );
-CREATE UNIQUE INDEX events_id ON events (tenant, id);
+CREATE UNIQUE INDEX events_id ON events (id, tenant); -- in this order an id alone finds it too
+CREATE INDEX events_tenant ON events (tenant) WHERE tenant <> ''; -- and by key, which every index ends with
 
 -- What is still to do: one row per event and endpoint, gone when it succeeded.
 -- owner is the epoch of the process that holds the row, NULL when it is free.
@@ -90,7 +91,8 @@ CREATE TABLE attempts (
     flags        INTEGER NOT NULL, -- 1 late, 2 test
     PRIMARY KEY (event_key, endpoint_key, number, key)
 ) WITHOUT ROWID;
-CREATE INDEX attempts_endpoint ON attempts (endpoint_key, key);
+-- An endpoint's attempts in order of recording, with all that statistics need.
+CREATE INDEX attempts_endpoint ON attempts (endpoint_key, key, status, created_at, duration_us, flags);
 
 CREATE TABLE dead_letters (
     key          INTEGER PRIMARY KEY,
@@ -104,6 +106,7 @@ CREATE TABLE dead_letters (
     UNIQUE (event_key, endpoint_key)
 );
 CREATE INDEX dead_letters_endpoint ON dead_letters (endpoint_key, key);
+CREATE INDEX dead_letters_delivery ON dead_letters (endpoint_key, event_key);
 
 CREATE TABLE endpoints (
     key                  INTEGER PRIMARY KEY,
@@ -189,6 +192,8 @@ CREATE TABLE replays (
     created_at   INTEGER NOT NULL,
     updated_at   INTEGER NOT NULL
 );
+CREATE INDEX replays_endpoint ON replays (endpoint_key, key);
+CREATE INDEX replays_running ON replays (key) WHERE state = 'running';
 
 CREATE TABLE audit_log (
     key        INTEGER PRIMARY KEY,
@@ -211,6 +216,7 @@ CREATE TABLE idempotency (
     created_at   INTEGER NOT NULL,
     PRIMARY KEY (scope, name)
 ) WITHOUT ROWID;
+CREATE INDEX idempotency_age ON idempotency (created_at);
 
 -- +goose Down
 DROP TABLE idempotency;
