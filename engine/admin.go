@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/surehook/surehook"
+)
+
+// MaxEventBytes bounds one event's data.
+func (e *Engine) MaxEventBytes() int { return e.opt.MaxEventBytes }
+
+// Endpoint gives an endpoint as the engine knows it now; nil for an unknown or
+// deleted one. It must not be changed.
+func (e *Engine) Endpoint(key int64) *surehook.Endpoint { return e.index.Endpoint(key) }
+
+// PutTenant creates or changes a tenant. Fan-out follows its partner at once.
+func (e *Engine) PutTenant(ctx context.Context, t *surehook.Tenant, action string, by Actor) error {
+	if t.CreatedAt.IsZero() {
+		t.CreatedAt = e.now()
+	}
+	if err := e.store.PutTenant(ctx, t, e.audit(by, action, t.ID, t.ID, "")); err != nil {
+		return err
+	}
+	e.index.SetPartner(t.ID, t.Partner)
+	return nil
+}
+
+// DeleteTenant removes a tenant's entry; its events and endpoints stay.
+func (e *Engine) DeleteTenant(ctx context.Context, id string, by Actor) error {
+	if err := e.store.DeleteTenant(ctx, id, e.audit(by, "tenant.delete", id, id, "")); err != nil {
+		return err
+	}
+	e.index.SetPartner(id, "")
+	return nil
+}
+
+// ReplayEvents queues given events for an endpoint again; at most
+// MaxReplayEvents. path names the i-th event in an error. All are queued, or
+// none.
+func (e *Engine) ReplayEvents(ctx context.Context, id string, keys []int64, path func(i int) string, by Actor) (ReplayReceipt, error) {
+	ep, err := e.CheckReplay(ctx, id, keys, path)
+	if err != nil || len(keys) == 0 {
+		return ReplayReceipt{}, err
+	}
+	return e.replay(ctx, ep, keys, e.audit(by, "webhook.replay", id, ep.Tenant, fmt.Sprintf(`{"events":%d}`, len(keys))))
+}
+
+// CheckReplay tells whether ReplayEvents would queue these events.
+func (e *Engine) CheckReplay(ctx context.Context, id string, keys []int64, path func(i int) string) (*surehook.Endpoint, error) {
+	ep, err := e.replayTarget(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if len(keys) > MaxReplayEvents {
+		return nil, surehook.Invalid(path(MaxReplayEvents), fmt.Sprintf("more than %d events at a time", MaxReplayEvents))
+	}
+	for i, key := range keys {
+		ev, err := e.store.EventByKey(ctx, key)
+		switch {
+		case surehook.CodeOf(err) == surehook.NotFound:
+			return nil, surehook.Invalid(path(i), "is event_unavailable: the event left retention")
+		case err != nil:
+			return nil, err
+		case ev.Erased:
+			return nil, surehook.Invalid(path(i), "is event_unavailable: its data was erased")
+		case !e.index.Wants(ep, ev):
+			return nil, surehook.Invalid(path(i), "is an event that the endpoint isn't subscribed to")
+		}
+	}
+	return ep, nil
+}
+
+// A remembered answer may be longer than a keyring seals in one piece.
+const sealPiece = 32 << 10
+
+// SealAnswer seals an answer that is kept for a repeat of its request; it may
+// hold a secret. name says which request, and must be given again to open it.
+func (e *Engine) SealAnswer(name string, plain []byte) ([]byte, error) {
+	var out []string
+	for i := 0; i == 0 || i*sealPiece < len(plain); i++ {
+		piece := plain[i*sealPiece : min((i+1)*sealPiece, len(plain))]
+		s, err := e.keys.Seal("idempotency", "answer", fmt.Sprintf("%s#%d", name, i), piece)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, s)
+	}
+	return []byte(strings.Join(out, "\n")), nil
+}
+
+// OpenAnswer is the inverse of SealAnswer.
+func (e *Engine) OpenAnswer(name string, sealed []byte) ([]byte, error) {
+	var out []byte
+	for i, s := range strings.Split(string(sealed), "\n") {
+		piece, err := e.keys.Open("idempotency", "answer", fmt.Sprintf("%s#%d", name, i), s)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, piece...)
+	}
+	return out, nil
+}
