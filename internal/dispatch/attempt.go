@@ -99,7 +99,11 @@ func (l *lane) attempt(it item, r *route) {
 	o.Decision, o.Wait = d.decide(r, a, it.FirstAttempt, later)
 	a.Status = statusOf(o.Decision)
 	throttled := r.profile.Throttles(a.HTTPStatus)
-	l.finished(o.Decision == surehook.Finish, false, throttled, min(later, probeLatest))
+	pause := min(later, probeLatest)
+	if a.Code == surehook.Status410 && r.profile.Gone {
+		throttled, pause = true, probeLatest // nothing more is sent while the disabling is written
+	}
+	l.finished(o.Decision == surehook.Finish, false, throttled, pause)
 	d.opt.Observe(Try{Endpoint: r.Endpoint, Event: it.parcel.event, Attempt: a, Decision: o.Decision, Wait: o.Wait,
 		Host: r.host(), First: it.FirstAttempt == 1 && it.Attempt == 0})
 	d.recorder.put(result{Outcome: o, lane: l, rule: r.rule(d)})
