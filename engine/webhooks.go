@@ -301,9 +301,7 @@ func (e *Engine) checkURL(ctx context.Context, ep *surehook.Endpoint) error {
 	return nil
 }
 
-var patternOK = func(p string) bool {
-	return p == "*" || (len(p) <= 128 && typePattern.MatchString(strings.TrimSuffix(p, ".*")))
-}
+func typePattern(p string) bool { return p == "*" || dotted(strings.TrimSuffix(p, ".*")) }
 
 // checkEndpoint refuses settings out of bounds, all but the URL.
 func (e *Engine) checkEndpoint(ep *surehook.Endpoint) error {
@@ -314,9 +312,9 @@ func (e *Engine) checkEndpoint(ep *surehook.Endpoint) error {
 		return surehook.Invalid("event_types", "a filter holds too many entries (200 types, 200 subjects, 1,000 identities)")
 	case len(ep.Description) > 1000:
 		return surehook.Invalid("description", "is over 1,000 bytes")
-	case ep.Tenant != "" && !namePattern.MatchString(ep.Tenant):
+	case !printable(ep.Tenant):
 		return surehook.Invalid("tenant_id", "must be at most 200 printable ASCII characters without spaces")
-	case ep.Partner != "" && !namePattern.MatchString(ep.Partner):
+	case !printable(ep.Partner):
 		return surehook.Invalid("partner_id", "must be at most 200 printable ASCII characters without spaces")
 	case ep.Tenant != "" && ep.Partner != "":
 		return surehook.Invalid("partner_id", "an endpoint belongs to a tenant or to a partner, not to both")
@@ -327,7 +325,7 @@ func (e *Engine) checkEndpoint(ep *surehook.Endpoint) error {
 	case ep.Signature != "v1" && ep.Signature != "v1a":
 		return surehook.Invalid("signature", "must be v1 or v1a")
 	}
-	if i := slices.IndexFunc(ep.EventTypes, func(p string) bool { return !patternOK(p) }); i >= 0 {
+	if i := slices.IndexFunc(ep.EventTypes, func(p string) bool { return !typePattern(p) }); i >= 0 {
 		return surehook.Invalid(fmt.Sprintf("event_types[%d]", i), `must be "*", a type, or a type with a trailing ".*"`)
 	}
 	for name, list := range map[string][]string{"subjects": ep.Subjects, "identity_ids": ep.Identities} {

@@ -37,6 +37,7 @@ type lane struct {
 	reserved int  // slots promised to appends that are being committed
 	running  int  // attempts in flight
 	room     int  // queue bound, adapted to what the endpoint takes
+	taken    int  // successes since room changed
 	throttle int  // concurrency while the receiver asks for less; 0: the endpoint's cap
 	more     bool // free rows are due in the store
 	claiming bool
@@ -137,8 +138,17 @@ func (l *lane) kick() {
 		l.begin()
 	}
 	if l.more && !l.claiming && len(l.queue)+l.reserved <= l.room/2 && l.open(now) {
+		l.grow()
 		l.claiming = true
 		l.d.work.Go(l.claim)
+	}
+}
+
+// grow gives the lane more room when the endpoint has taken what there was.
+// Callers hold mu.
+func (l *lane) grow() {
+	if l.taken >= l.room/2 && l.room < queueMax {
+		l.room, l.taken = 2*l.room, 0
 	}
 }
 
@@ -246,8 +256,8 @@ func (l *lane) pop() (item, *route, bool) {
 		l.breaker.start()
 		return it, l.fresh(), true
 	}
-	if len(l.queue) == 0 && !l.more && l.room < queueMax && !l.suspect() {
-		l.room *= 2 // it emptied its queue: it can take more
+	if len(l.queue) == 0 {
+		l.grow()
 	}
 	return item{}, nil, false
 }
@@ -284,10 +294,13 @@ func (l *lane) finished(ok, cancelled, throttled bool, pause time.Duration) {
 			l.pauseTo = now.Add(pause)
 		}
 	case !ok:
-		l.room = max(l.room/2, queueMin)
-	case l.throttle > 0:
-		if l.throttle++; l.throttle >= l.route.concurrency {
-			l.throttle = 0
+		l.room, l.taken = max(l.room/2, queueMin), 0
+	default:
+		l.taken++
+		if l.throttle > 0 {
+			if l.throttle++; l.throttle >= l.route.concurrency {
+				l.throttle = 0
+			}
 		}
 	}
 }
