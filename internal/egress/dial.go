@@ -169,7 +169,7 @@ func newProxyDialer(u *url.URL, roots *tls.Config) (*proxyDialer, error) {
 func (p *proxyDialer) dial(ctx context.Context) dialed {
 	nc, err := (&net.Dialer{}).DialContext(ctx, "tcp", p.addr)
 	if err != nil {
-		return dialed{err: fmt.Errorf("proxy: %w", err)}
+		return dialed{err: &phaseError{"proxy", err}}
 	}
 	at, _ := netip.ParseAddrPort(nc.RemoteAddr().String())
 	return dialed{nc: nc, at: at}

@@ -37,15 +37,8 @@ func newNameServer(t *testing.T) *nameServer {
 	t.Helper()
 	s := &nameServer{count: map[string]int{}, say: map[string]func(int) reply{},
 		wake: map[string][]chan<- struct{}{}, gone: make(chan struct{})}
-	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	pc, ln := samePort(t)
 	s.addr = pc.LocalAddr().String()
-	ln, err := net.Listen("tcp", s.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, srv := range []*dns.Server{{PacketConn: pc, Handler: s}, {Listener: ln, Handler: s}} {
 		started := make(chan struct{})
 		srv.NotifyStartedFunc = func() { close(started) }
@@ -65,6 +58,27 @@ func newNameServer(t *testing.T) *nameServer {
 		s.wg.Wait()
 	})
 	return s
+}
+
+// samePort listens on one port by UDP and TCP. A free port for one may be
+// taken for the other.
+func samePort(t *testing.T) (net.PacketConn, net.Listener) {
+	t.Helper()
+	var last error
+	for range 50 {
+		pc, err := net.ListenPacket("udp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ln, err := net.Listen("tcp", pc.LocalAddr().String())
+		if err == nil {
+			return pc, ln
+		}
+		last = err
+		_ = pc.Close()
+	}
+	t.Fatal(last)
+	return nil, nil
 }
 
 func question(name string, qtype uint16) string {

@@ -87,7 +87,6 @@ func (p *pool) get(ctx context.Context, key string, ans *answer, deadline time.T
 		h := p.hosts[key]
 		if h == nil {
 			h = &hostPool{key: key}
-			p.hosts[key] = h
 		}
 		c, stale := p.take(h, ans)
 		dial := c == nil && (p.perHost <= 0 || h.open < p.perHost)
@@ -95,6 +94,7 @@ func (p *pool) get(ctx context.Context, key string, ans *answer, deadline time.T
 		switch {
 		case dial:
 			h.open++
+			p.hosts[key] = h // dropping the last stale connection took it out
 		case c == nil:
 			turn = make(chan struct{})
 			h.wait = append(h.wait, turn)

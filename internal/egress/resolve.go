@@ -129,6 +129,10 @@ func (l *lookups) lookup(ctx context.Context, host string) (*answer, error) {
 		l.mu.Unlock()
 		return nil, errClosed
 	}
+	if a := l.cache[host]; a != nil && l.now().Before(a.until) {
+		l.mu.Unlock()
+		return a, a.err // it has landed since the caller looked
+	}
 	f := l.flights[host]
 	if f == nil {
 		f = &flight{done: make(chan struct{})}
