@@ -39,14 +39,14 @@ func (c *Client) Check(ctx context.Context, raw string, resolve bool) Verdict {
 	if !resolve {
 		return verdict(raw, "", "")
 	}
-	a := attempt{ctx: ctx, req: &Request{Target: t}, phase: "resolving"}
+	a := attempt{req: &Request{Target: t}, phase: "resolving"}
 	now := c.now()
 	a.deadline = now.Add(15 * time.Second)
 	if d, ok := ctx.Deadline(); ok && d.Before(a.deadline) {
 		a.deadline = d
 	}
-	if _, err := c.resolve(ctx, t, now, a.until(now)); err != nil && !c.leaveToProxy(&a, err) {
-		c.failResolve(&a, err)
+	if _, err := c.resolve(ctx, t, now, a.until(now)); err != nil && !c.leaveToProxy(ctx, &a, err) {
+		c.failResolve(ctx, &a, err)
 		return verdict(raw, a.res.Code, a.res.Err)
 	}
 	return verdict(raw, "", "")

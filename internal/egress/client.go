@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"net"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"strings"
@@ -12,7 +13,6 @@ import (
 	"time"
 
 	"golang.org/x/net/http/httpguts"
-	"golang.org/x/net/http2"
 
 	"github.com/surehook/surehook"
 )
@@ -99,7 +99,7 @@ type Client struct {
 	proxy     *proxyDialer
 	pool      *pool
 	tls       *tls.Config
-	h2        *http2.Transport
+	h2        *http.Transport
 	maxBody   int64
 	maxHeader int64
 	now       func() time.Time
@@ -173,7 +173,6 @@ func ValidHeader(name, value string) bool {
 
 // attempt is one call of Do.
 type attempt struct {
-	ctx      context.Context
 	req      *Request
 	res      Result
 	start    time.Time
@@ -192,19 +191,19 @@ func (a *attempt) lap(at *time.Time) time.Duration {
 
 // Do performs one attempt. It never fails otherwise than by its result.
 func (c *Client) Do(ctx context.Context, r *Request) Result {
-	a := attempt{ctx: ctx, req: r, start: c.now(), now: c.now}
+	a := attempt{req: r, start: c.now(), now: c.now}
 	a.deadline = a.start.Add(or(r.Timeout, 15*time.Second))
 	if d, ok := ctx.Deadline(); ok && d.Before(a.deadline) {
 		a.deadline = d
 	}
-	c.do(&a)
+	c.do(ctx, &a)
 	a.res.Phases.Total = c.now().Sub(a.start)
 	return a.res
 }
 
-func (c *Client) do(a *attempt) {
-	if err := a.ctx.Err(); err != nil {
-		c.fail(a, err)
+func (c *Client) do(ctx context.Context, a *attempt) {
+	if err := ctx.Err(); err != nil {
+		c.fail(ctx, a, err)
 		return
 	}
 	for i := range a.req.Header {
@@ -215,24 +214,24 @@ func (c *Client) do(a *attempt) {
 	}
 	at := a.start
 	a.phase = "resolving"
-	ans, err := c.resolve(a.ctx, a.req.Target, a.start, a.until(a.start))
+	ans, err := c.resolve(ctx, a.req.Target, a.start, a.until(a.start))
 	a.res.Phases.Resolve = a.lap(&at)
-	if err != nil && !c.leaveToProxy(a, err) {
-		c.failResolve(a, err)
+	if err != nil && !c.leaveToProxy(ctx, a, err) {
+		c.failResolve(ctx, a, err)
 		return
 	}
-	cn, err := c.connection(a, ans)
+	cn, err := c.connection(ctx, a, ans)
 	if err != nil {
-		c.fail(a, err)
+		c.fail(ctx, a, err)
 		return
 	}
 	a.res.Remote, a.res.Reused = cn.remote, cn.used
 	if cn.h2 != nil {
-		c.pool.put(cn, c.exchange2(a, cn))
+		c.pool.put(cn, c.exchange2(ctx, a, cn))
 		return
 	}
-	stop := context.AfterFunc(a.ctx, cn.abort)
-	reusable := c.exchange(a, cn)
+	stop := context.AfterFunc(ctx, cn.abort)
+	reusable := c.exchange(ctx, a, cn)
 	// Once abort has begun to run it may spoil the next request's deadline.
 	c.pool.put(cn, stop() && reusable)
 }
@@ -247,15 +246,15 @@ func (a *attempt) until(from time.Time) time.Time {
 }
 
 // connection returns a connection that is ready for the request.
-func (c *Client) connection(a *attempt, ans *answer) (*conn, error) {
+func (c *Client) connection(ctx context.Context, a *attempt, ans *answer) (*conn, error) {
 	for {
 		a.phase = "waiting for a connection"
-		cn, h, err := c.pool.get(a.ctx, a.req.Target.key, ans, a.deadline)
+		cn, h, err := c.pool.get(ctx, a.req.Target.key, ans, a.deadline)
 		if err != nil {
 			return nil, err
 		}
 		if cn == nil {
-			if cn, err = c.open(a, h, ans); err != nil {
+			if cn, err = c.open(ctx, a, h, ans); err != nil {
 				c.pool.failed(h)
 			}
 			return cn, err
@@ -271,44 +270,44 @@ func (c *Client) connection(a *attempt, ans *answer) (*conn, error) {
 }
 
 // open dials, and shakes hands.
-func (c *Client) open(a *attempt, h *hostPool, ans *answer) (*conn, error) {
+func (c *Client) open(ctx context.Context, a *attempt, h *hostPool, ans *answer) (*conn, error) {
 	t, at := a.req.Target, c.now()
 	a.phase = "connecting"
-	ctx, cancel := context.WithDeadline(a.ctx, a.until(at))
+	dialing, cancel := context.WithDeadline(ctx, a.until(at))
 	defer cancel()
 	var d dialed
 	if c.proxy != nil {
-		d = c.proxy.dial(ctx)
+		d = c.proxy.dial(dialing)
 	} else {
-		d = c.dial.any(ctx, ans.addrs, c.pool.firstOf(h), t.port, t.lifted)
+		d = c.dial.any(dialing, ans.addrs, c.pool.firstOf(h), t.port, t.lifted)
 	}
 	a.res.Phases.Connect = a.lap(&at)
 	if d.err != nil {
 		return nil, d.err
 	}
 	_ = d.nc.SetDeadline(a.deadline)
-	stop := context.AfterFunc(a.ctx, func() { _ = d.nc.SetDeadline(longAgo) })
+	stop := context.AfterFunc(ctx, func() { _ = d.nc.SetDeadline(longAgo) })
 	cn := &conn{nc: d.nc, tcp: d.nc, remote: d.at, host: h, born: at, refs: 1, proxied: c.proxy != nil}
 	cn.abort = func() { _ = cn.tcp.SetDeadline(longAgo) }
-	err := c.secure(a, cn)
+	err := c.secure(ctx, a, cn)
 	a.res.Phases.TLS = a.lap(&at)
 	if !stop() && err == nil {
-		err = context.Cause(a.ctx)
+		err = context.Cause(ctx)
 	}
 	if err != nil {
 		_ = d.nc.Close()
 		return nil, err
 	}
 	c.pool.worked(h, d.at.Addr())
-	return cn, c.speak(cn)
+	return cn, c.speak(ctx, cn)
 }
 
 // secure goes through the proxy and TLS, as far as they apply.
-func (c *Client) secure(a *attempt, cn *conn) error {
+func (c *Client) secure(ctx context.Context, a *attempt, cn *conn) error {
 	t := a.req.Target
 	if c.proxy != nil {
 		a.phase = "asking the proxy"
-		nc, err := c.proxy.connect(cn.nc, t)
+		nc, err := c.proxy.connect(ctx, cn.nc, t)
 		if err != nil {
 			return err
 		}
@@ -321,7 +320,7 @@ func (c *Client) secure(a *attempt, cn *conn) error {
 	cfg := c.tls.Clone()
 	cfg.ServerName = t.host
 	tc := tls.Client(cn.nc, cfg)
-	if err := tc.Handshake(); err != nil {
+	if err := tc.HandshakeContext(ctx); err != nil {
 		return &handshakeError{err}
 	}
 	cn.nc = tc
@@ -329,15 +328,15 @@ func (c *Client) secure(a *attempt, cn *conn) error {
 }
 
 // speak settles the protocol of a new connection.
-func (c *Client) speak(cn *conn) error {
+func (c *Client) speak(ctx context.Context, cn *conn) error {
 	if tc, ok := cn.nc.(*tls.Conn); ok && tc.ConnectionState().NegotiatedProtocol == "h2" {
 		_ = cn.tcp.SetDeadline(time.Time{})
-		cc, err := c.h2.NewClientConn(cn.nc)
+		cc, err := newH2(ctx, c.h2, tc)
 		if err != nil {
 			_ = cn.tcp.Close()
 			return err
 		}
-		if !cc.ReserveNewRequest() {
+		if cc.Reserve() != nil {
 			_ = cc.Close()
 			return errNoStream
 		}

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"syscall"
 	"time"
 )
@@ -177,15 +178,15 @@ func (p *proxyDialer) dial(ctx context.Context) dialed {
 
 // connect asks for the tunnel. The host goes by name: the proxy decides by
 // name, and resolves again for itself.
-func (p *proxyDialer) connect(nc net.Conn, t *Target) (net.Conn, error) {
+func (p *proxyDialer) connect(ctx context.Context, nc net.Conn, t *Target) (net.Conn, error) {
 	if p.useTLS != nil {
 		tc := tls.Client(nc, p.useTLS)
-		if err := tc.Handshake(); err != nil {
+		if err := tc.HandshakeContext(ctx); err != nil {
 			return nil, &phaseError{"proxy TLS", err}
 		}
 		nc = tc
 	}
-	to := net.JoinHostPort(t.host, fmt.Sprint(t.port))
+	to := net.JoinHostPort(t.host, strconv.Itoa(t.Port()))
 	head := "CONNECT " + to + " HTTP/1.1\r\nHost: " + to + "\r\n"
 	if p.auth != "" {
 		head += "Proxy-Authorization: " + p.auth + "\r\n"
@@ -195,7 +196,7 @@ func (p *proxyDialer) connect(nc net.Conn, t *Target) (net.Conn, error) {
 	}
 	lim := &limitReader{r: nc, n: 32 << 10}
 	br := bufio.NewReader(lim)
-	resp, err := http.ReadResponse(br, &http.Request{Method: http.MethodConnect})
+	resp, err := http.ReadResponse(br, &http.Request{Method: http.MethodConnect}) //nolint:bodyclose // closing would read on; the body is the tunnel
 	if err != nil {
 		return nil, &phaseError{"proxy", err}
 	}

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
@@ -230,7 +231,7 @@ func FuzzParseURL(f *testing.F) {
 		tg, err := strict.ParseURL(raw)
 		if err != nil {
 			var u *URLError
-			if !asURLError(err, &u) || u.Reason == "" || u.Message == "" {
+			if !errors.As(err, &u) || u.Reason == "" || u.Message == "" {
 				t.Fatalf("%v", err)
 			}
 		} else {
@@ -243,12 +244,6 @@ func FuzzParseURL(f *testing.F) {
 			checkTarget(t, open, tg)
 		}
 	})
-}
-
-func asURLError(err error, to **URLError) bool {
-	u, ok := err.(*URLError)
-	*to = u
-	return ok
 }
 
 // checkTarget holds what every accepted URL must keep.

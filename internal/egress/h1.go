@@ -2,6 +2,7 @@ package egress
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -114,7 +115,7 @@ func appendHead(b []byte, r *Request) []byte {
 
 // exchange performs one request on c and fills in res. It reports whether c
 // can serve another one.
-func (c *Client) exchange(a *attempt, cn *conn) bool {
+func (c *Client) exchange(ctx context.Context, a *attempt, cn *conn) bool {
 	res, at := &a.res, c.now()
 	werr := cn.write(a.req)
 	res.Phases.Write = a.lap(&at)
@@ -129,21 +130,21 @@ func (c *Client) exchange(a *attempt, cn *conn) bool {
 		if werr != nil {
 			a.phase, err = "sending", werr
 		}
-		c.fail(a, err)
+		c.fail(ctx, a, err)
 		return false
 	}
-	resp, err := readHead(cn.br)
+	resp, err := readHead(cn.br) //nolint:bodyclose // closing would read an endless body to its end
 	if err != nil {
 		a.phase = "reading the answer"
 		if cn.lim.n <= 0 {
 			err = errHeadTooBig // the parser saw a cut line
 		}
-		c.fail(a, err)
+		c.fail(ctx, a, err)
 		return false
 	}
 	a.answered(resp)
 	cn.keep = keepAlive(resp.Header)
-	whole := c.readBody(a, cn, resp)
+	whole := c.readBody(ctx, a, cn, resp)
 	res.Phases.Read = a.lap(&at)
 	return whole && werr == nil && !resp.Close && resp.StatusCode >= 200 && cn.br.Buffered() == 0
 }
@@ -181,7 +182,7 @@ func readHead(br *bufio.Reader) (*http.Response, error) {
 
 // readBody takes the excerpt and reports whether the body ended with it. The
 // outcome is decided already, so the body gets little time and few bytes.
-func (c *Client) readBody(a *attempt, cn *conn, resp *http.Response) bool {
+func (c *Client) readBody(ctx context.Context, a *attempt, cn *conn, resp *http.Response) bool {
 	if resp.ContentLength == 0 {
 		return true
 	}
@@ -189,7 +190,7 @@ func (c *Client) readBody(a *attempt, cn *conn, resp *http.Response) bool {
 		limit := c.now().Add(bodyGrace)
 		if limit.Before(a.deadline) {
 			_ = cn.tcp.SetReadDeadline(limit)
-			if a.ctx.Err() != nil {
+			if ctx.Err() != nil {
 				cn.abort()
 			}
 		}

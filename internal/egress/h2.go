@@ -3,24 +3,41 @@ package egress
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/net/http2"
 )
 
-// newH2Transport only makes client connections: pooling, dialling and
-// retrying stay ours.
-func newH2Transport(maxHeader int64) *http2.Transport {
-	return &http2.Transport{
-		DisableCompression: true,
-		MaxHeaderListSize:  uint32(maxHeader),
-		WriteByteTimeout:   15 * time.Second,
+// newH2Transport only turns connections that we opened into HTTP/2 ones:
+// pooling, dialling and retrying stay ours.
+func newH2Transport(maxHeader int64) *http.Transport {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP2(true)
+	return &http.Transport{
+		Protocols:              protocols,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: maxHeader,
+		HTTP2:                  &http.HTTP2Config{WriteByteTimeout: 15 * time.Second},
+		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			nc, ok := ctx.Value(handOver{}).(net.Conn)
+			if !ok {
+				return nil, net.ErrClosed
+			}
+			return nc, nil
+		},
 	}
+}
+
+// handOver is the key under which a connection reaches the transport.
+type handOver struct{}
+
+func newH2(ctx context.Context, tr *http.Transport, tc *tls.Conn) (*http.ClientConn, error) {
+	return tr.NewClientConn(context.WithValue(ctx, handOver{}, tc), "https", "guarded:443")
 }
 
 // h2Request builds the request so that :path is the registered target, byte
@@ -54,22 +71,22 @@ func h2Request(ctx context.Context, r *Request) *http.Request {
 
 // exchange2 is exchange over HTTP/2. It reports whether the connection is
 // still good.
-func (c *Client) exchange2(a *attempt, cn *conn) bool {
+func (c *Client) exchange2(ctx context.Context, a *attempt, cn *conn) bool {
 	start := c.now()
 	var wrote atomic.Int64
-	ctx, cancel := context.WithDeadline(a.ctx, a.deadline)
+	bound, cancel := context.WithDeadline(ctx, a.deadline)
 	defer cancel()
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+	bound = httptrace.WithClientTrace(bound, &httptrace.ClientTrace{
 		WroteRequest: func(httptrace.WroteRequestInfo) { wrote.Store(int64(c.now().Sub(start))) },
 	})
 	a.phase = "waiting for the answer"
-	resp, err := cn.h2.RoundTrip(h2Request(ctx, a.req))
+	resp, err := cn.h2.RoundTrip(h2Request(bound, a.req))
 	ph, total := &a.res.Phases, c.now().Sub(start)
 	ph.Write = min(time.Duration(wrote.Load()), total)
 	ph.Wait = total - ph.Write
 	if err != nil {
-		c.fail(a, err)
-		return cn.h2.CanTakeNewRequest()
+		c.fail(ctx, a, err)
+		return cn.h2.Err() == nil
 	}
 	a.answered(resp)
 	at := c.now()
@@ -82,5 +99,5 @@ func (c *Client) exchange2(a *attempt, cn *conn) bool {
 	cancel()
 	_ = resp.Body.Close()
 	ph.Read = a.lap(&at)
-	return cn.h2.CanTakeNewRequest()
+	return cn.h2.Err() == nil
 }

@@ -80,7 +80,7 @@ func TestH2_OneConnectionManyRequests(t *testing.T) {
 
 func TestH2_TargetIsByteExact(t *testing.T) {
 	uri := make(chan string, 1)
-	_, c, _ := speaking(t, Config{}, func(w http.ResponseWriter, r *http.Request) { uri <- r.RequestURI })
+	_, c, _ := speaking(t, Config{}, func(_ http.ResponseWriter, r *http.Request) { uri <- r.RequestURI })
 	for _, tail := range []string{"/", "/x?", "//a//b", "/a;b?c=d;e", "/x%2Fy?a=%20"} {
 		want(t, post(t, c, "https://hooks.example.com"+tail, ""), "", "")
 		if got := <-uri; got != tail {
@@ -90,7 +90,7 @@ func TestH2_TargetIsByteExact(t *testing.T) {
 }
 
 func TestH2_BodiesAreBounded(t *testing.T) {
-	_, c, _ := speaking(t, Config{}, func(w http.ResponseWriter, r *http.Request) {
+	_, c, _ := speaking(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
 		chunk := make([]byte, 4096)
 		for {
 			if _, err := w.Write(chunk); err != nil {
@@ -144,7 +144,7 @@ func TestH2_TimeoutAndGiantHead(t *testing.T) {
 
 // framer is an HTTP/2 receiver made of bare frames: it answers 204 and sends
 // GOAWAY after each connection's nth request.
-func framer(t *testing.T, goawayAfter int, bodies chan<- string) func(*peer) {
+func framer(goawayAfter int, bodies chan<- string) func(*peer) {
 	return func(p *peer) {
 		preface := make([]byte, len(http2.ClientPreface))
 		if _, err := io.ReadFull(p.br, preface); err != nil {
@@ -194,7 +194,7 @@ func TestI04_I05_GoAwayKeepsBodies(t *testing.T) {
 	conf := ca.serverConfig(t, "hooks.example.com")
 	conf.NextProtos = []string{"h2"}
 	bodies := make(chan string, 100)
-	rc, c := secured(t, conf, Config{RootCAs: ca.pool}, framer(t, 2, bodies))
+	rc, c := secured(t, conf, Config{RootCAs: ca.pool}, framer(2, bodies))
 	for range 7 {
 		res := post(t, c, hooks, `{"whole":true}`)
 		want(t, res, "", "")
@@ -249,7 +249,7 @@ func TestH2_IdleConnectionsEnd(t *testing.T) {
 	conf := ca.serverConfig(t, "hooks.example.com")
 	conf.NextProtos = []string{"h2"}
 	bodies := make(chan string, 1)
-	serve := framer(t, 0, bodies)
+	serve := framer(0, bodies)
 	_, c := secured(t, conf, Config{RootCAs: ca.pool, IdleTimeout: 40 * time.Millisecond}, func(p *peer) {
 		serve(p)
 		close(closed)

@@ -36,17 +36,17 @@ func (e *handshakeError) Unwrap() error { return e.err }
 // fail turns an error into the outcome. The order matters: a deadline that
 // passed is a timeout even if the context ended since, and only then is an
 // ended context a cancellation.
-func (c *Client) fail(a *attempt, err error) {
+func (c *Client) fail(ctx context.Context, a *attempt, err error) {
 	res := &a.res
 	var blocked *BlockedError
 	var dns *dnsError
 	var shake *handshakeError
 	var remote *net.OpError
-	ended := a.ctx.Err() != nil
+	ended := ctx.Err() != nil
 	switch {
 	case errors.As(err, &blocked):
 		res.Code, res.Err = surehook.SSRFBlocked, blocked.Error()
-	case !c.now().Before(a.deadline), ended && errors.Is(context.Cause(a.ctx), context.DeadlineExceeded):
+	case !c.now().Before(a.deadline), ended && errors.Is(context.Cause(ctx), context.DeadlineExceeded):
 		res.Code, res.Err = surehook.Timeout, "timed out "+a.phase
 	case ended:
 		// A code as well, so that nobody who overlooks the flag reads success.
@@ -67,17 +67,17 @@ func (c *Client) fail(a *attempt, err error) {
 
 // failResolve is fail for a look-up: one that outlasts its own bound, though
 // not the attempt's, is a name server that doesn't answer.
-func (c *Client) failResolve(a *attempt, err error) {
+func (c *Client) failResolve(ctx context.Context, a *attempt, err error) {
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = &dnsError{"the name server didn't answer"}
 	}
-	c.fail(a, err)
+	c.fail(ctx, a, err)
 }
 
 // leaveToProxy reports whether a failed look-up is the proxy's business.
-func (c *Client) leaveToProxy(a *attempt, err error) bool {
+func (c *Client) leaveToProxy(ctx context.Context, a *attempt, err error) bool {
 	var dns *dnsError
-	return c.proxy != nil && !a.req.Target.lifted && errors.As(err, &dns) && a.ctx.Err() == nil
+	return c.proxy != nil && !a.req.Target.lifted && errors.As(err, &dns) && ctx.Err() == nil
 }
 
 // reasonOf describes an error in our words. Library texts can hold addresses

@@ -4,12 +4,11 @@ import (
 	"bufio"
 	"context"
 	"net"
+	"net/http"
 	"net/netip"
 	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/net/http2"
 )
 
 // conn is one guarded connection: HTTP/1.1 for one request at a time, or
@@ -32,7 +31,7 @@ type conn struct {
 	dead bool // set by peek
 	peek func(fd uintptr) bool
 
-	h2   *http2.ClientConn
+	h2   *http.ClientConn
 	refs int  // requests in flight; under the pool's lock
 	gone bool // out of the pool; closed when refs reaches 0
 
@@ -153,12 +152,12 @@ func (p *pool) take(h *hostPool, ans *answer) (c *conn, stale []*conn) {
 	now := p.now()
 	for i := len(h.h2) - 1; i >= 0; i-- {
 		c := h.h2[i]
-		if !p.expired(c, now) && c.serves(ans) && c.h2.ReserveNewRequest() {
+		if !p.expired(c, now) && c.serves(ans) && c.h2.Reserve() == nil {
 			p.unlink(c)
 			c.refs++
 			return c, stale
 		}
-		if p.expired(c, now) || !c.serves(ans) || !c.h2.CanTakeNewRequest() && !c.busy() {
+		if p.expired(c, now) || !c.serves(ans) || c.refs == 0 {
 			if p.drop(c) {
 				stale = append(stale, c)
 			}
@@ -181,12 +180,6 @@ func (p *pool) take(h *hostPool, ans *answer) (c *conn, stale []*conn) {
 // serves reports whether c leads where the latest answer says. A proxy's own
 // address has nothing to do with the answer.
 func (c *conn) serves(ans *answer) bool { return c.proxied || ans.has(c.remote.Addr()) }
-
-// busy reports whether an HTTP/2 connection is merely out of streams.
-func (c *conn) busy() bool {
-	st := c.h2.State()
-	return !st.Closed && !st.Closing && st.StreamsActive > 0
-}
 
 func (p *pool) expired(c *conn, now time.Time) bool {
 	if p.age > 0 && now.Sub(c.born) >= p.age {

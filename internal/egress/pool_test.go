@@ -1,8 +1,11 @@
 package egress
 
 import (
+	"context"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -143,7 +146,9 @@ func TestI23_BurstSharesConnections(t *testing.T) {
 	rc := newReceiver(t, nil, func(p *peer) {
 		for p.request() {
 			n := busy.Add(1)
-			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+			m := most.Load()
+			for n > m && !most.CompareAndSwap(m, n) {
+				m = most.Load()
 			}
 			busy.Add(-1)
 			p.say(noContent)
@@ -181,6 +186,62 @@ func TestWaitingForAConnectionEnds(t *testing.T) {
 	res := c.Do(t.Context(), &Request{Target: tg, Timeout: 20 * time.Millisecond})
 	want(t, res, surehook.Timeout, "waiting for a connection")
 	want(t, <-done, surehook.Timeout, "waiting for the answer")
+}
+
+// Whatever happens to many requests at once, every connection is accounted
+// for in the end.
+func TestPoolBookkeeping(t *testing.T) {
+	rc := newReceiver(t, nil, func(p *peer) {
+		rnd := rand.New(rand.NewPCG(uint64(p.nr), 1))
+		for p.request() {
+			switch rnd.IntN(10) {
+			case 0:
+				return
+			case 1:
+				p.say("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+			case 2:
+				p.say("garbage\r\n\r\n")
+			case 3:
+				p.reset()
+				return
+			default:
+				p.say(noContent)
+			}
+		}
+	})
+	c := newClient(t, Config{AllowNetworks: loopback, MaxConnsPerHost: 5, MaxIdlePerHost: 3, MaxIdle: 3, IdleTimeout: 50 * time.Millisecond})
+	tg := target(t, c, rc.url())
+	dead := target(t, c, "http://"+closedPort(t).String())
+	var wg sync.WaitGroup
+	var good atomic.Int32
+	for worker := range 16 {
+		wg.Go(func() {
+			rnd := rand.New(rand.NewPCG(uint64(worker), 2))
+			for range 100 {
+				ctx, cancel := context.WithCancel(t.Context())
+				r := &Request{Target: tg, Body: []byte("{}"), Timeout: patience}
+				switch rnd.IntN(8) {
+				case 0:
+					r.Target = dead
+				case 1:
+					r.Timeout = time.Duration(rnd.IntN(300)) * time.Microsecond
+				case 2:
+					go cancel()
+				}
+				if c.Do(ctx, r).Code == "" {
+					good.Add(1)
+				}
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	c.Close()
+	c.pool.mu.Lock()
+	defer c.pool.mu.Unlock()
+	if len(c.pool.hosts) != 0 || c.pool.count != 0 || good.Load() < 300 {
+		t.Errorf("%d hosts, %d idle, %d good", len(c.pool.hosts), c.pool.count, good.Load())
+	}
 }
 
 func TestCloseEndsEverything(t *testing.T) {
@@ -227,7 +288,7 @@ func TestCacheIsBounded(t *testing.T) {
 	for i := range maxCachedHosts + 10 {
 		l.mu.Lock()
 		l.makeRoom(time.Now())
-		l.cache[fmt.Sprint(i)] = &answer{until: time.Now().Add(time.Hour)}
+		l.cache[strconv.Itoa(i)] = &answer{until: time.Now().Add(time.Hour)}
 		l.mu.Unlock()
 	}
 	if n := len(l.cache); n > maxCachedHosts {

@@ -138,7 +138,7 @@ func (l *lookups) lookup(ctx context.Context, host string) (*answer, error) {
 		f = &flight{done: make(chan struct{})}
 		l.flights[host] = f
 		l.wg.Add(1)
-		go l.fly(f, host)
+		go l.fly(f, host) //nolint:contextcheck // shared: it outlives the one who asked first
 	}
 	l.mu.Unlock()
 	select {
@@ -227,9 +227,10 @@ func (l *lookups) both(ctx context.Context, host string) ([]netip.Addr, error) {
 	}
 	for _, err := range []error{err4, h6.err} {
 		var d *net.DNSError
-		if err != nil && !(errors.As(err, &d) && d.IsNotFound) {
-			return nil, &dnsError{"the name server failed"}
+		if err == nil || errors.As(err, &d) && d.IsNotFound {
+			continue
 		}
+		return nil, &dnsError{"the name server failed"}
 	}
 	return nil, &dnsError{"no such host, or it has no address"}
 }
