@@ -225,7 +225,7 @@ func (c *Client) do(ctx context.Context, a *attempt) {
 		c.fail(ctx, a, err)
 		return
 	}
-	a.res.Remote, a.res.Reused = cn.remote, cn.used
+	a.res.Remote = cn.remote
 	if cn.h2 != nil {
 		c.pool.put(cn, c.exchange2(ctx, a, cn))
 		return
@@ -259,10 +259,8 @@ func (c *Client) connection(ctx context.Context, a *attempt, ans *answer) (*conn
 			}
 			return cn, err
 		}
-		if cn.h2 != nil {
-			return cn, nil
-		}
-		if cn.quiet(a.deadline) {
+		if cn.h2 != nil || cn.quiet(a.deadline) {
+			a.res.Reused = true
 			return cn, nil
 		}
 		c.pool.put(cn, false)

@@ -23,7 +23,6 @@ type conn struct {
 	idleAt  time.Time
 	keep    time.Duration // how long the receiver says it keeps it idle; 0: unknown
 	proxied bool
-	used    bool
 	abort   func() // ends every wait on the connection
 
 	lim  limitReader
@@ -259,7 +258,6 @@ func (p *pool) put(c *conn, reusable bool) {
 	var closing [2]*conn
 	p.mu.Lock()
 	c.refs--
-	c.used = true
 	c.idleAt = p.now()
 	switch {
 	case c.gone:
