@@ -13,6 +13,14 @@ import (
 // batchWeight bounds one transaction: about this many rows.
 const batchWeight = 512
 
+// Under load, a transaction that waits a moment for company costs each of its
+// jobs less: a commit writes whole pages, and the last pages of a few tables
+// take most of them. Below busyWeight nobody waits.
+const (
+	busyWeight  = 24
+	gatherPause = 500 * time.Microsecond
+)
+
 // job is something to be done in a transaction. run may run more than once,
 // each time from the start in a transaction that knows nothing of the time
 // before, so it must set its results anew.
@@ -31,6 +39,7 @@ type writer struct {
 	jobs chan *job // unbuffered: a job that was taken is always answered
 	quit chan struct{}
 	gone chan struct{}
+	busy bool  // the last batch was large
 	err  error // of closing; read after gone
 
 	backup *sqlite3.Backup // under way on c, if any
@@ -97,6 +106,9 @@ func (w *writer) loop() {
 				return
 			}
 		}
+		if w.busy {
+			time.Sleep(gatherPause)
+		}
 		var bare *job
 		batch, bare = w.gather(batch)
 		if len(batch) > 0 {
@@ -115,7 +127,9 @@ func (w *writer) gather(batch []*job) (_ []*job, bare *job) {
 	if batch[0].bare {
 		return batch[:0], batch[0]
 	}
-	for weight := batch[0].weight; weight < batchWeight; {
+	weight := batch[0].weight
+	defer func() { w.busy = weight >= busyWeight }()
+	for weight < batchWeight {
 		select {
 		case j := <-w.jobs:
 			if j.bare {
