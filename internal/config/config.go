@@ -1,0 +1,133 @@
+// Package config reads the settings of a server: from flags, from SUREHOOK_*
+// in the environment and from a YAML file, in that order of precedence.
+//
+// Guarantee: one table makes the flags, the names in the environment, the keys
+// of the file and the documentation, so they can't drift apart; an unknown key
+// in the file is refused with its line; every problem is reported at once; and
+// no message repeats a value that is marked as secret.
+package config
+
+import (
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// Config is what a server needs to know. Make one with Load or Default.
+type Config struct {
+	Listen string
+	Data   string // directory
+
+	AllowNetworks []netip.Prefix
+	OwnHosts      []string
+	EgressProxy   *url.URL
+	CAFile        string
+	ClientCert    string
+	ClientKey     string
+
+	MaxInFlight   int
+	Memory        int64
+	MaxEventBytes int64
+	MaxWebhooks   int // negative: unlimited
+
+	Sync string // full or normal
+
+	LogLevel  string
+	LogFormat string // json, text, or empty: text on a terminal
+
+	OTLPEndpoint     string
+	CarryTraceparent bool
+
+	NotifyCommand string
+	NotifyURL     string
+
+	MetricsToken string // empty: /metrics is open
+
+	ShutdownGrace time.Duration
+
+	MasterKey     string
+	MasterKeyFile string
+	AdminKey      string
+}
+
+// Option is one setting and everything that is said about it.
+type Option struct {
+	Name    string // of the flag and of the key in the file
+	Env     string
+	Default string
+	Help    string
+	Value   string // what a value looks like, for help texts
+	Secret  bool   // no message repeats its value
+	EnvOnly bool   // neither a flag, which others can see, nor a line in a file
+	Flag    bool   // true or false; the flag alone means true
+
+	set func(*Config, string) error
+}
+
+// Options lists every setting, in the order of the documentation.
+func Options() []Option { return append([]Option(nil), table...) }
+
+// DefaultOf gives the default of a setting as text.
+func DefaultOf(name string) string {
+	for _, o := range table {
+		if o.Name == name {
+			return o.Default
+		}
+	}
+	return ""
+}
+
+// Default is the configuration of a server that was told nothing.
+func Default() Config {
+	var c Config
+	for _, o := range table {
+		if o.Default != "" {
+			// The table's own defaults parse: a test sees to it.
+			_ = o.set(&c, o.Default)
+		}
+	}
+	return c
+}
+
+// AddFlags declares a flag for every setting that may be one.
+func AddFlags(f *pflag.FlagSet) {
+	for _, o := range table {
+		if o.EnvOnly {
+			continue
+		}
+		usage := o.Help + " [" + o.Env + "]"
+		if o.Flag {
+			f.Bool(o.Name, o.Default == "true", usage)
+			continue
+		}
+		if o.Value != "" {
+			// pflag takes the name of the value from backquotes.
+			usage = o.Help + " [" + o.Env + "] `" + o.Value + "`"
+			f.String(o.Name, o.Default, strings.TrimSpace(strings.Replace(usage, " `"+o.Value+"`", "", 1)))
+			f.Lookup(o.Name).Usage = usage
+			continue
+		}
+		f.String(o.Name, o.Default, usage)
+	}
+}
+
+// Markdown is the table of settings for the documentation.
+func Markdown() string {
+	var b strings.Builder
+	b.WriteString("| flag and file key | environment | default | what it does |\n|---|---|---|---|\n")
+	for _, o := range table {
+		name := "`--" + o.Name + "`"
+		if o.EnvOnly {
+			name = "–"
+		}
+		def := "–"
+		if o.Default != "" {
+			def = "`" + o.Default + "`"
+		}
+		b.WriteString("| " + name + " | `" + o.Env + "` | " + def + " | " + strings.ReplaceAll(o.Help, "|", `\|`) + " |\n")
+	}
+	return b.String()
+}

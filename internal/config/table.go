@@ -1,0 +1,217 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Prefix begins the name of every setting in the environment.
+const Prefix = "SUREHOOK_"
+
+var table = []Option{
+	{Name: "listen", Default: "127.0.0.1:8080", Value: "host:port", Help: "address of the API, console and metrics",
+		set: func(c *Config, v string) error { c.Listen = v; return hostPort(v) }},
+	{Name: "data", Default: "surehook-data", Value: "dir", Help: "directory of the SQLite file and the master key",
+		set: func(c *Config, v string) error { c.Data = v; return nil }},
+	{Name: "database", Value: "url", Secret: true, Help: "PostgreSQL instead of a data directory (not available yet)",
+		set: func(_ *Config, v string) error { return database(v) }},
+
+	{Name: "allow-networks", Value: "cidr,…", Help: "development only: private networks that deliveries may reach, and where URL rules are lifted",
+		set: func(c *Config, v string) (err error) { c.AllowNetworks, err = prefixes(v); return err }},
+	{Name: "own-hosts", Value: "host,…", Help: "our own public host names, refused as endpoints",
+		set: func(c *Config, v string) error { c.OwnHosts = items(v); return nil }},
+	{Name: "egress-proxy", Value: "url", Secret: true, Help: "HTTP proxy that all deliveries go through by CONNECT; the environment's proxies are ignored",
+		set: func(c *Config, v string) (err error) { c.EgressProxy, err = httpURL(v); return err }},
+	{Name: "ca-file", Value: "file", Help: "PEM file of certificate authorities to trust beside the system's",
+		set: func(c *Config, v string) error { c.CAFile = v; return nil }},
+	{Name: "client-cert", Value: "file", Help: "PEM certificate shown to receivers that ask for one",
+		set: func(c *Config, v string) error { c.ClientCert = v; return nil }},
+	{Name: "client-key", Value: "file", Help: "PEM key of client-cert",
+		set: func(c *Config, v string) error { c.ClientKey = v; return nil }},
+
+	{Name: "max-in-flight", Default: "1024", Value: "n", Help: "requests in flight over all endpoints",
+		set: func(c *Config, v string) (err error) { c.MaxInFlight, err = number(v, 1, 100_000); return err }},
+	{Name: "memory", Default: "32MiB", Value: "size", Help: "event data held in memory for delivery; the rest waits in the store",
+		set: func(c *Config, v string) (err error) { c.Memory, err = size(v, 1<<20, 1<<40); return err }},
+	{Name: "max-event-bytes", Default: "1MiB", Value: "size", Help: "largest data of one event",
+		set: func(c *Config, v string) (err error) { c.MaxEventBytes, err = size(v, 1<<10, 64<<20); return err }},
+	{Name: "max-webhooks", Default: "20", Value: "n", Help: "endpoints that a tenant, a partner or the platform may have; -1: any number",
+		set: func(c *Config, v string) (err error) { c.MaxWebhooks, err = webhooks(v); return err }},
+
+	{Name: "sync", Default: "full", Value: "mode", Help: "full, or normal: faster, but a power cut can lose the last fraction of a second",
+		set: func(c *Config, v string) error { c.Sync = v; return oneOf(v, "full", "normal") }},
+
+	{Name: "log-level", Default: "info", Value: "level", Help: "debug, info, warn or error",
+		set: func(c *Config, v string) error { c.LogLevel = v; return oneOf(v, "debug", "info", "warn", "error") }},
+	{Name: "log-format", Value: "format", Help: "json or text; text on a terminal and json elsewhere if not set",
+		set: func(c *Config, v string) error { c.LogFormat = v; return oneOf(v, "json", "text") }},
+
+	{Name: "otlp-endpoint", Value: "url", Help: "OpenTelemetry collector that traces are sent to over OTLP/HTTP; none if not set",
+		set: func(c *Config, v string) error { c.OTLPEndpoint = v; _, err := httpURL(v); return err }},
+	{Name: "carry-traceparent", Default: "false", Flag: true, Help: "send the publisher's traceparent on to receivers",
+		set: func(c *Config, v string) (err error) { c.CarryTraceparent, err = boolean(v); return err }},
+
+	{Name: "notify-command", Value: "command", Help: "program run when an endpoint was disabled, with a JSON notice on its standard input",
+		set: func(c *Config, v string) error { c.NotifyCommand = v; return nil }},
+	{Name: "notify-url", Value: "url", Secret: true, Help: "URL that the same notice is posted to, by a plain HTTP client",
+		set: func(c *Config, v string) error { c.NotifyURL = v; _, err := httpURL(v); return err }},
+
+	{Name: "metrics-token", Secret: true, EnvOnly: true, Help: "bearer token that /metrics asks for; open if not set",
+		set: func(c *Config, v string) error { c.MetricsToken = v; return nil }},
+
+	{Name: "shutdown-grace", Default: "10s", Value: "duration", Help: "how long attempts in flight may take to end after SIGTERM; a process ends within this and 5 s",
+		set: func(c *Config, v string) (err error) {
+			c.ShutdownGrace, err = duration(v, 0, 10*time.Minute)
+			return err
+		}},
+
+	{Name: "master-key", Secret: true, EnvOnly: true, Help: "key that seals signing secrets: 32 bytes in base64 or hex, older ones after it, one a line",
+		set: func(c *Config, v string) error { c.MasterKey = v; return nil }},
+	{Name: "master-key-file", Value: "file", Help: "file that holds the master key, mode 0600; master.key in the data directory, made at first start, if not set",
+		set: func(c *Config, v string) error { c.MasterKeyFile = v; return nil }},
+	{Name: "admin-key", Secret: true, EnvOnly: true, Help: "first admin key, taken at first start and ignored later; one is made and printed once if not set",
+		set: func(c *Config, v string) error { c.AdminKey = v; return adminKey(v) }},
+}
+
+func init() {
+	for i := range table {
+		table[i].Env = Prefix + strings.ToUpper(strings.ReplaceAll(table[i].Name, "-", "_"))
+	}
+}
+
+// items splits a list at commas and white space.
+func items(v string) []string {
+	return strings.FieldsFunc(v, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' || r == '\n' })
+}
+
+func hostPort(v string) error {
+	_, port, err := net.SplitHostPort(v)
+	if err != nil {
+		return errors.New("must be host:port, e.g. 127.0.0.1:8080")
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		return errors.New("its port must be a number from 0 to 65535")
+	}
+	return nil
+}
+
+func database(v string) error {
+	if strings.HasPrefix(v, "postgres://") || strings.HasPrefix(v, "postgresql://") {
+		return errors.New("PostgreSQL isn't available yet in this version; leave it out, and set data to a directory for SQLite")
+	}
+	return errors.New("must be a postgres:// URL; for SQLite set data to a directory")
+}
+
+func prefixes(v string) ([]netip.Prefix, error) {
+	var out []netip.Prefix
+	for _, item := range items(v) {
+		p, err := netip.ParsePrefix(item)
+		if err != nil {
+			a, aerr := netip.ParseAddr(item)
+			if aerr != nil {
+				return nil, fmt.Errorf("%q is neither a network (127.0.0.0/8) nor an address", item)
+			}
+			p = netip.PrefixFrom(a, a.BitLen())
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+func httpURL(v string) (*url.URL, error) {
+	u, err := url.Parse(v)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, errors.New("must be an http:// or https:// URL")
+	}
+	return u, nil
+}
+
+func number(v string, low, high int) (int, error) {
+	n, err := strconv.Atoi(v)
+	if err != nil || n < low || n > high {
+		return 0, fmt.Errorf("must be a number from %d to %d", low, high)
+	}
+	return n, nil
+}
+
+func webhooks(v string) (int, error) {
+	if v == "-1" {
+		return -1, nil
+	}
+	n, err := number(v, 1, 1_000_000)
+	if err != nil {
+		return 0, errors.New("must be a number from 1 to 1000000, or -1")
+	}
+	return n, nil
+}
+
+// size reads bytes: a number alone, or with KiB, MiB or GiB (KB, K and so on
+// mean the same here).
+func size(v string, low, high int64) (int64, error) {
+	text, unit := strings.ToUpper(strings.TrimSpace(v)), int64(1)
+	text = strings.TrimSuffix(strings.TrimSuffix(text, "B"), "I")
+	for suffix, n := range map[string]int64{"K": 1 << 10, "M": 1 << 20, "G": 1 << 30} {
+		if rest, ok := strings.CutSuffix(text, suffix); ok {
+			text, unit = rest, n
+			break
+		}
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	if err != nil || n < 0 || n > high/unit || n*unit < low {
+		return 0, fmt.Errorf("must be a size from %s to %s, such as 512KiB or 32MiB", showSize(low), showSize(high))
+	}
+	return n * unit, nil
+}
+
+func showSize(n int64) string {
+	switch {
+	case n >= 1<<30:
+		return strconv.FormatInt(n>>30, 10) + "GiB"
+	case n >= 1<<20:
+		return strconv.FormatInt(n>>20, 10) + "MiB"
+	}
+	return strconv.FormatInt(n>>10, 10) + "KiB"
+}
+
+func duration(v string, low, high time.Duration) (time.Duration, error) {
+	d, err := time.ParseDuration(v)
+	if err != nil || d < low || d > high {
+		return 0, fmt.Errorf("must be a duration from %v to %v, such as 10s", low, high)
+	}
+	return d, nil
+}
+
+func boolean(v string) (bool, error) {
+	b, err := strconv.ParseBool(v)
+	if err != nil {
+		return false, errors.New("must be true or false")
+	}
+	return b, nil
+}
+
+func oneOf(v string, choices ...string) error {
+	for _, c := range choices {
+		if v == c {
+			return nil
+		}
+	}
+	return errors.New("must be " + strings.Join(choices, " or "))
+}
+
+func adminKey(v string) error {
+	if len(v) < 16 {
+		return errors.New("must have 16 or more printable characters")
+	}
+	for _, r := range v {
+		if r <= ' ' || r > '~' {
+			return errors.New("must have printable ASCII characters alone, without spaces")
+		}
+	}
+	return nil
+}
