@@ -53,11 +53,13 @@ type lane struct {
 }
 
 // reserve promises a place for a row that is about to be committed. While older
-// rows wait in the store, new ones join them there: first come, first served.
+// rows are known to wait in the store, new ones join them there, so that none
+// waits for ever. A row that comes during a claim may pass the claimed ones:
+// were it left in the store, a busy lane would claim without end.
 func (l *lane) reserve(size int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.more || l.claiming || !l.route.Enabled || l.d.draining.Load() || l.breaker.failures >= breakerOpens {
+	if l.more || !l.route.Enabled || l.d.draining.Load() || l.breaker.failures >= breakerOpens {
 		return false
 	}
 	if n := len(l.queue) + l.reserved; n >= l.room || (n >= queueMin && !l.d.memory.fits(size)) {
@@ -139,7 +141,7 @@ func (l *lane) kick() {
 	}
 	if l.more && !l.claiming && len(l.queue)+l.reserved <= l.room/2 && l.open(now) {
 		l.grow()
-		l.claiming = true
+		l.claiming, l.more = true, false // the claim says whether there are more
 		l.d.work.Go(l.claim)
 	}
 }
@@ -317,7 +319,7 @@ func (l *lane) claim() {
 	l.mu.Unlock()
 	if limit <= 0 || l.d.draining.Load() {
 		l.mu.Lock()
-		l.claiming = false
+		l.claiming, l.more = false, true
 		l.mu.Unlock()
 		return
 	}
@@ -336,7 +338,7 @@ func (l *lane) claim() {
 		l.d.memory.add(p.size())
 		l.queue = append(l.queue, item{Delivery: r.Delivery, parcel: p})
 	}
-	l.more = got.More
+	l.more = l.more || got.More
 	if !got.More && !got.Next.IsZero() {
 		l.wake(got.Next)
 	}
