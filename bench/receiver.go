@@ -37,6 +37,16 @@ func serveReceiver(out io.Writer) error {
 	rc := &receiver{seen: map[string]uint32{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /hook/", rc.hook)
+	mux.HandleFunc("POST /held/", func(w http.ResponseWriter, r *http.Request) {
+		rc.mu.Lock()
+		down := rc.down
+		rc.mu.Unlock()
+		if down {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		rc.hook(w, r)
+	})
 	mux.HandleFunc("POST /reset", rc.reset)
 	mux.HandleFunc("GET /arrivals", rc.report)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -84,10 +94,6 @@ func (rc *receiver) hook(w http.ResponseWriter, r *http.Request) {
 	}
 	rc.mu.Lock()
 	defer rc.mu.Unlock()
-	if rc.down {
-		w.WriteHeader(http.StatusServiceUnavailable)
-		return
-	}
 	rc.count++
 	if rc.keep {
 		rc.seen[r.Header.Get("webhook-id")]++

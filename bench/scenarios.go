@@ -128,17 +128,20 @@ type backlogFigures struct {
 	RSS    float64 `json:"rss_mb"`
 }
 
-// sqliteBacklog leaves s.Pending rows for endpoints whose receiver is down,
-// measures a healthy endpoint beside them, then the drain.
+// sqliteBacklog leaves s.Pending rows for a hundred endpoints whose receiver is
+// down, measures a healthy endpoint beside them, then brings the receiver back
+// and measures how fast the backlog goes.
 func sqliteBacklog(ctx context.Context, s scenario) (any, error) {
 	r, err := newRig(ctx, s.Remote.URL, s.Endpoints, window)
 	if err != nil {
 		return nil, err
 	}
-	out := backlogFigures{}
 	const held = 100
+	if err := s.Remote.reset("down=1"); err != nil {
+		return nil, err
+	}
 	for i := range held {
-		if err := r.endpoint(ctx, fmt.Sprintf("%s/", s.Remote.Black), fmt.Sprintf("held.%d", i), 8, time.Second); err != nil {
+		if err := r.endpoint(ctx, fmt.Sprintf("%s/held/%d", s.Remote.URL, i), fmt.Sprintf("held.%d", i), 8, 2*time.Second); err != nil {
 			return nil, err
 		}
 	}
@@ -147,9 +150,18 @@ func sqliteBacklog(ctx context.Context, s scenario) (any, error) {
 			return nil, err
 		}
 	}
+	var out backlogFigures
 	if out.Beside, err = r.flood(ctx, s.Endpoints, 64, s.Size, s.warm(), s.run()); err != nil {
 		return nil, err
 	}
 	out.RSS = rss()
+	if err := s.Remote.reset(""); err != nil {
+		return nil, err
+	}
+	time.Sleep(11 * time.Second) // every breaker has probed by then
+	from, start := r.delivered.Load(), time.Now()
+	time.Sleep(2 * s.run())
+	out.Drain = figures{PerS: float64(r.delivered.Load()-from) / time.Since(start).Seconds()}
+	out.RSS = max(out.RSS, rss())
 	return out, r.close()
 }
