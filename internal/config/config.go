@@ -103,16 +103,16 @@ func AddFlags(f *pflag.FlagSet) {
 			f.Bool(o.Name, o.Default == "true", usage)
 			continue
 		}
-		if o.Value != "" {
-			// pflag takes the name of the value from backquotes.
-			usage = o.Help + " [" + o.Env + "] `" + o.Value + "`"
-			f.String(o.Name, o.Default, strings.TrimSpace(strings.Replace(usage, " `"+o.Value+"`", "", 1)))
-			f.Lookup(o.Name).Usage = usage
-			continue
-		}
-		f.String(o.Name, o.Default, usage)
+		f.Var(&given{text: o.Default, kind: o.Value}, o.Name, usage)
 	}
 }
+
+// given is a flag's text; the help names its kind.
+type given struct{ text, kind string }
+
+func (g *given) String() string     { return g.text }
+func (g *given) Set(v string) error { g.text = v; return nil }
+func (g *given) Type() string       { return g.kind }
 
 // Markdown is the table of settings for the documentation.
 func Markdown() string {

@@ -172,7 +172,7 @@ func loadFlags(k *koanf.Koanf, flags *pflag.FlagSet) error {
 			given.AddFlag(f)
 		}
 	})
-	return k.Load(posflag.Provider(given, ".", k), nil)
+	return k.Load(posflag.ProviderWithValue(given, ".", k, func(name, v string) (string, any) { return name, v }), nil)
 }
 
 // text is a value as it would be written on a command line.

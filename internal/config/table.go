@@ -22,9 +22,9 @@ var table = []Option{
 	{Name: "database", Value: "url", Secret: true, Help: "PostgreSQL instead of a data directory (not available yet)",
 		set: func(_ *Config, v string) error { return database(v) }},
 
-	{Name: "allow-networks", Value: "cidr,…", Help: "development only: private networks that deliveries may reach, and where URL rules are lifted",
+	{Name: "allow-networks", Value: "cidr,...", Help: "development only: private networks that deliveries may reach, and where URL rules are lifted",
 		set: func(c *Config, v string) (err error) { c.AllowNetworks, err = prefixes(v); return err }},
-	{Name: "own-hosts", Value: "host,…", Help: "our own public host names, refused as endpoints",
+	{Name: "own-hosts", Value: "host,...", Help: "our own public host names, refused as endpoints",
 		set: func(c *Config, v string) error { c.OwnHosts = items(v); return nil }},
 	{Name: "egress-proxy", Value: "url", Secret: true, Help: "HTTP proxy that all deliveries go through by CONNECT; the environment's proxies are ignored",
 		set: func(c *Config, v string) (err error) { c.EgressProxy, err = httpURL(v); return err }},
