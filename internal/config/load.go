@@ -40,6 +40,8 @@ type Source struct {
 	Flags   *pflag.FlagSet // as declared by AddFlags, and parsed; nil: none
 }
 
+const maxFile = 1 << 20
+
 // content hands bytes that were read already to koanf.
 type content []byte
 
@@ -91,6 +93,9 @@ func loadFile(k *koanf.Koanf, path string) (map[string]int, Problems, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("the configuration file can't be read: %w", err)
 	}
+	if len(raw) > maxFile {
+		return nil, nil, fmt.Errorf("%s is over %d bytes", path, maxFile)
+	}
 	var doc node.Node
 	if err := node.Unmarshal(raw, &doc); err != nil {
 		return nil, nil, fmt.Errorf("%s isn't valid YAML: %s", path, strings.TrimPrefix(err.Error(), "yaml: "))
@@ -110,8 +115,8 @@ func loadFile(k *koanf.Koanf, path string) (map[string]int, Problems, error) {
 			bad = append(bad, Problem{Option: key.Value, From: at, Message: why})
 			continue
 		}
-		if root.Content[i+1].Kind == node.MappingNode {
-			bad = append(bad, Problem{Option: key.Value, From: at, Message: key.Value + " takes a value, not a group of settings"})
+		if !flat(root.Content[i+1]) {
+			bad = append(bad, Problem{Option: key.Value, From: at, Message: key.Value + " takes a value or a list of values, not a group of settings"})
 			continue
 		}
 		lines[key.Value] = key.Line
@@ -120,6 +125,15 @@ func loadFile(k *koanf.Koanf, path string) (map[string]int, Problems, error) {
 		return lines, bad, nil // what is around an error says little
 	}
 	return lines, nil, k.Load(content(raw), yaml.Parser())
+}
+
+// flat tells a value, or a list of values. Aliases are neither: a few of them
+// can stand for a million values.
+func flat(n *node.Node) bool {
+	if n.Kind == node.SequenceNode {
+		return !slices.ContainsFunc(n.Content, func(item *node.Node) bool { return item.Kind != node.ScalarNode })
+	}
+	return n.Kind == node.ScalarNode
 }
 
 // refuseKey says why a key may not stand in a file; empty: it may.
