@@ -1,0 +1,241 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+)
+
+// Event is an event to publish, or one that was read. Data is sent and given
+// byte for byte.
+type Event struct {
+	ID         string          `json:"id,omitempty"`
+	Type       string          `json:"type"`
+	TenantID   string          `json:"tenant_id,omitempty"`
+	IdentityID string          `json:"identity_id,omitempty"`
+	Owner      string          `json:"owner,omitempty"`
+	Subjects   []string        `json:"subjects,omitempty"`
+	OccurredAt string          `json:"occurred_at,omitempty"` // RFC 3339
+	CreatedAt  string          `json:"created_at,omitempty"`  // read only
+	Data       json.RawMessage `json:"data,omitempty"`
+}
+
+// Receipt tells what became of an event.
+type Receipt struct {
+	ID         string `json:"id"`
+	Duplicate  bool   `json:"duplicate"`
+	Deliveries int    `json:"deliveries"`
+}
+
+// BatchResult is a receipt, or why the event was refused.
+type BatchResult struct {
+	Receipt
+	Error *struct {
+		Code    string       `json:"code"`
+		Message string       `json:"message"`
+		Errors  []FieldError `json:"errors,omitempty"`
+	} `json:"error,omitempty"`
+}
+
+// newID makes an id, so that a repeat after a lost answer is recognised.
+func newID() string { return "evt_" + ulid.MustNew(ulid.Now(), rand.Reader).String() }
+
+// encode writes an event with its data untouched: encoding/json would compact
+// and escape it.
+func (e Event) encode() ([]byte, error) {
+	data := e.Data
+	e.Data, e.CreatedAt = nil, ""
+	if e.ID == "" {
+		e.ID = newID()
+	}
+	if len(bytes.TrimSpace(data)) == 0 {
+		return nil, errors.New("client: an event needs data: any JSON value")
+	}
+	head, err := encode(e)
+	if err != nil {
+		return nil, err
+	}
+	head = append(head[:len(head)-1], `,"data":`...)
+	return append(append(head, data...), '}'), nil
+}
+
+// Publish stores one event. A nil error means that it is on the server's disk.
+func (c *Client) Publish(ctx context.Context, e Event) (Receipt, error) {
+	var out Receipt
+	raw, err := e.encode()
+	if err != nil {
+		return out, err
+	}
+	err = c.do(ctx, request{method: http.MethodPost, path: "/v1/events", body: raw, repeat: true}, &out)
+	return out, err
+}
+
+// PublishBatch stores up to 1000 events, each accepted or refused by itself.
+func (c *Client) PublishBatch(ctx context.Context, events []Event) ([]BatchResult, error) {
+	b := []byte(`{"events":[`)
+	for i, e := range events {
+		raw, err := e.encode()
+		if err != nil {
+			return nil, fmt.Errorf("event %d: %w", i, err)
+		}
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, raw...)
+	}
+	var out struct {
+		Results []BatchResult `json:"results"`
+	}
+	err := c.do(ctx, request{method: http.MethodPost, path: "/v1/events/batch", body: append(b, "]}"...), repeat: true}, &out)
+	return out.Results, err
+}
+
+// Bounds of a batch that PublishLines makes.
+const (
+	linesBatch = 500
+	linesBytes = 8 << 20
+	maxLine    = 16 << 20
+)
+
+// PublishLines reads JSON lines, each an event, and publishes them in batches.
+// done is called after each batch with what became of its events, from the
+// first line on.
+func (c *Client) PublishLines(ctx context.Context, r io.Reader, done func(events []Event, results []BatchResult) error) error {
+	in := bufio.NewScanner(r)
+	in.Buffer(make([]byte, 0, 64<<10), maxLine)
+	var batch []Event
+	size, line := 0, 0
+	flush := func() error {
+		if len(batch) == 0 {
+			return nil
+		}
+		results, err := c.PublishBatch(ctx, batch)
+		if err == nil && len(results) != len(batch) {
+			err = errors.New("client: the server answered for another number of events")
+		}
+		if err == nil {
+			err = done(batch, results)
+		}
+		batch, size = batch[:0], 0
+		return err
+	}
+	for in.Scan() {
+		line++
+		raw := bytes.TrimSpace(in.Bytes())
+		if len(raw) == 0 {
+			continue
+		}
+		var e Event
+		if err := json.Unmarshal(raw, &e); err != nil {
+			return fmt.Errorf("line %d isn't an event: %w", line, err)
+		}
+		e.Data = bytes.Clone(e.Data)
+		batch = append(batch, e)
+		if size += len(raw); len(batch) == linesBatch || size > linesBytes {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := in.Err(); err != nil {
+		return fmt.Errorf("line %d: %w", line+1, err)
+	}
+	return flush()
+}
+
+// EventFilter selects events. Empty fields select all.
+type EventFilter struct {
+	TenantID, Type, Status string
+	Since, Until           time.Time
+	Page
+}
+
+// Events lists events, newest first, without their data.
+func (c *Client) Events(ctx context.Context, f EventFilter) iter.Seq2[Event, error] {
+	return pages[Event](ctx, c, "/v1/events", values("tenant_id", f.TenantID, "type", f.Type, "status", f.Status, "since", at(f.Since), "until", at(f.Until)), f.Page)
+}
+
+// Event reads an event.
+func (c *Client) Event(ctx context.Context, id string) (Event, error) {
+	return get[Event](ctx, c, "/v1/events/"+seg(id), nil)
+}
+
+// Delivery is an event at an endpoint.
+type Delivery struct {
+	EventID        string  `json:"event_id"`
+	EventType      string  `json:"event_type"`
+	WebhookID      string  `json:"webhook_id"`
+	Status         string  `json:"status"`
+	Attempts       int     `json:"attempts"`
+	NextAttemptAt  *string `json:"next_attempt_at"`
+	LastError      *string `json:"last_error"`
+	LastHTTPStatus int     `json:"last_http_status"`
+	LastAttemptAt  *string `json:"last_attempt_at"`
+}
+
+// EventDeliveries lists what became of an event at each endpoint.
+func (c *Client) EventDeliveries(ctx context.Context, id string) iter.Seq2[Delivery, error] {
+	return pages[Delivery](ctx, c, "/v1/events/"+seg(id)+"/deliveries", nil, Page{})
+}
+
+// Deliveries lists an endpoint's deliveries by status: pending, succeeded, dead.
+func (c *Client) Deliveries(ctx context.Context, webhook, status string, p Page) iter.Seq2[Delivery, error] {
+	return pages[Delivery](ctx, c, "/v1/deliveries", values("webhook_id", webhook, "status", status), p)
+}
+
+// Attempt is one request and its outcome.
+type Attempt struct {
+	ID             string  `json:"id"`
+	EventID        string  `json:"event_id"`
+	EventType      string  `json:"event_type"`
+	WebhookID      string  `json:"webhook_id"`
+	Attempt        int     `json:"attempt"`
+	Status         string  `json:"status"`
+	HTTPStatus     int     `json:"http_status"`
+	Error          *string `json:"error"`
+	Message        *string `json:"message"`
+	Response       *string `json:"response"`
+	ResponseBase64 []byte  `json:"response_base64,omitempty"`
+	DurationMS     float64 `json:"duration_ms"`
+	NextAttemptAt  *string `json:"next_attempt_at"`
+	CreatedAt      string  `json:"created_at"`
+	Late           bool    `json:"late,omitempty"`
+	Test           bool    `json:"test,omitempty"`
+}
+
+// EventAttempts lists every request that an event caused.
+func (c *Client) EventAttempts(ctx context.Context, id string) iter.Seq2[Attempt, error] {
+	return pages[Attempt](ctx, c, "/v1/events/"+seg(id)+"/attempts", nil, Page{})
+}
+
+// StatsBucket sums an endpoint's attempts in one step of time.
+type StatsBucket struct {
+	Start     string  `json:"start"`
+	Attempts  int64   `json:"attempts"`
+	Succeeded int64   `json:"succeeded"`
+	Failed    int64   `json:"failed"`
+	Dead      int64   `json:"dead"`
+	P50MS     float64 `json:"p50_ms"`
+	P99MS     float64 `json:"p99_ms"`
+}
+
+// Stats sums an endpoint's attempts over time.
+func (c *Client) Stats(ctx context.Context, webhook string, since, until time.Time, step time.Duration) ([]StatsBucket, error) {
+	q := values("since", at(since), "until", at(until))
+	if step > 0 {
+		q.Set("step_s", strconv.Itoa(int(step.Seconds())))
+	}
+	out, err := get[page[StatsBucket]](ctx, c, "/v1/webhooks/"+seg(webhook)+"/stats", q)
+	return out.Items, err
+}

@@ -1,0 +1,215 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base32"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"golang.org/x/sync/singleflight"
+
+	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/engine"
+)
+
+// permissions is every permission, in the order in which they are shown.
+var permissions = []string{surehook.PermEventsWrite, surehook.PermWebhooksManage, surehook.PermRead, surehook.PermAdmin}
+
+// call is who asks, and under which request.
+type call struct {
+	key       *surehook.APIKey
+	requestID string
+}
+
+func (c *call) may(perm string) bool { return slices.Contains(c.key.Permissions, perm) }
+
+// tenant is the one that the key is bound to; empty for a platform key.
+func (c *call) tenant() string { return c.key.Tenant }
+
+func (c *call) actor() engine.Actor {
+	return engine.Actor{ID: c.key.ID, RequestID: c.requestID}
+}
+
+// sees reports whether rows of a tenant exist for this caller.
+func (c *call) sees(tenant string) bool { return c.tenant() == "" || c.tenant() == tenant }
+
+// scope gives the tenant that a request is about: the key's own, or the one it
+// names. Another's is refused in the same words whether it exists or not.
+func (c *call) scope(given string) (string, error) {
+	if c.tenant() == "" {
+		return given, nil
+	}
+	if given != "" && given != c.tenant() {
+		return "", &denied{required: surehook.PermAdmin, scope: "platform"}
+	}
+	return c.tenant(), nil
+}
+
+type callKey struct{}
+
+func callOf(ctx context.Context) *call {
+	c, _ := ctx.Value(callKey{}).(*call)
+	return c
+}
+
+const (
+	maxKeyAge  = 5 * time.Second // how long a revoked key may go on elsewhere
+	maxCached  = 4096
+	maxKeyText = 512
+)
+
+// keyCache keeps looked-up keys for a few seconds.
+type keyCache struct {
+	store surehook.Keys
+	now   func() time.Time
+	age   time.Duration
+	once  singleflight.Group
+
+	mu      sync.RWMutex
+	entries map[[32]byte]cachedKey
+	round   int // goes up with each forgetting, so that no older look-up comes back
+}
+
+type cachedKey struct {
+	key *surehook.APIKey
+	at  time.Time
+}
+
+func newKeyCache(store surehook.Keys, now func() time.Time) *keyCache {
+	return &keyCache{store: store, now: now, age: maxKeyAge, entries: make(map[[32]byte]cachedKey)}
+}
+
+var errKey = surehook.Errorf(surehook.Unauthorized, "the API key is missing, unknown or revoked; send Authorization: Bearer KEY")
+
+// find gives the key of a bearer token.
+func (k *keyCache) find(ctx context.Context, token string) (*surehook.APIKey, error) {
+	if token == "" || len(token) > maxKeyText {
+		return nil, errKey
+	}
+	sum := sha256.Sum256([]byte(token))
+	k.mu.RLock()
+	e, ok := k.entries[sum]
+	k.mu.RUnlock()
+	if ok && k.now().Sub(e.at) < k.age {
+		return e.key, nil
+	}
+	found, err, _ := k.once.Do(string(sum[:]), func() (any, error) {
+		// One caller's end must not fail the others that wait for the same key.
+		return k.load(context.WithoutCancel(ctx), sum)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found.(*surehook.APIKey), nil
+}
+
+func (k *keyCache) load(ctx context.Context, sum [32]byte) (*surehook.APIKey, error) {
+	k.mu.RLock()
+	round := k.round
+	k.mu.RUnlock()
+	at := k.now()
+	key, err := k.store.KeyByHash(ctx, sum[:])
+	switch {
+	case surehook.CodeOf(err) == surehook.NotFound && err != nil:
+		return nil, errKey
+	case err != nil:
+		return nil, err
+	case subtle.ConstantTimeCompare(key.Hash, sum[:]) != 1 || !key.RevokedAt.IsZero():
+		return nil, errKey
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.round == round {
+		if len(k.entries) >= maxCached {
+			clear(k.entries)
+		}
+		k.entries[sum] = cachedKey{key: key, at: at}
+	}
+	return key, nil
+}
+
+// forget empties the cache, after a key was revoked.
+func (k *keyCache) forget() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.round++
+	clear(k.entries)
+}
+
+// bearer reads the token of a request.
+func bearer(r *http.Request) string {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}
+
+func (s *server) authenticate(r *http.Request, requestID string) (*call, error) {
+	key, err := s.keys.find(r.Context(), bearer(r))
+	if err != nil {
+		return nil, err
+	}
+	return &call{key: key, requestID: requestID}, nil
+}
+
+// newKeyText makes a key: 32 random bytes.
+func newKeyText() string {
+	var b [32]byte
+	rand.Read(b[:])
+	return "shk_" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(b[:]))
+}
+
+// newKey makes a key's row from its text.
+func newKey(id, name, tenant, token string, perms []string, now time.Time) *surehook.APIKey {
+	sum := sha256.Sum256([]byte(token))
+	return &surehook.APIKey{ID: id, Name: name, Hash: sum[:], Hint: hint(token), Tenant: tenant, Permissions: perms, CreatedAt: now}
+}
+
+func hint(token string) string {
+	r := []rune(token)
+	return string(r[max(len(r)-4, 0):])
+}
+
+const minKeyText = 16
+
+// EnsureAdminKey makes the first admin key when the store has no keys yet: the
+// given one, or a new one, which is shown this once. Later calls change nothing.
+func EnsureAdminKey(ctx context.Context, e *engine.Engine, given string) (shown string, created bool, err error) {
+	store := e.Store()
+	keys, err := store.ListKeys(ctx, surehook.Page{Limit: 1})
+	if err != nil || len(keys) > 0 {
+		return "", false, err
+	}
+	token := given
+	if given == "" {
+		token = newKeyText()
+		shown = token
+	} else if err := checkKeyText(given); err != nil {
+		return "", false, err
+	}
+	now := time.Now().UTC()
+	k := newKey(e.NewID("key"), "first admin key", "", token, slices.Clone(permissions), now)
+	err = store.CreateKey(ctx, k, &surehook.AuditEntry{At: now, Actor: "system", Action: "key.create", Target: k.ID})
+	if err != nil {
+		return "", false, err
+	}
+	return shown, true, nil
+}
+
+func checkKeyText(token string) error {
+	switch r := []rune(token); {
+	case len(r) < minKeyText || len(token) > maxKeyText:
+		return surehook.Errorf(surehook.InvalidRequest, "the admin key must have %d to %d characters", minKeyText, maxKeyText)
+	case strings.ContainsFunc(token, func(r rune) bool { return !unicode.IsPrint(r) }), strings.TrimSpace(token) != token:
+		return surehook.Errorf(surehook.InvalidRequest, "the admin key must be printable characters, without blanks at its ends")
+	}
+	return nil
+}

@@ -1,0 +1,327 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+	"unicode/utf8"
+
+	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/engine"
+)
+
+// AttemptView is one request and its outcome.
+type AttemptView struct {
+	ID             string  `json:"id"`
+	EventID        string  `json:"event_id"`
+	EventType      string  `json:"event_type"`
+	WebhookID      string  `json:"webhook_id"`
+	Attempt        int     `json:"attempt" doc:"1 for a delivery's first"`
+	Status         string  `json:"status" doc:"succeeded, failed (another follows) or dead (it was the last)"`
+	HTTPStatus     int     `json:"http_status" doc:"0: no answer"`
+	Error          text    `json:"error" doc:"The outcome's code; null after a success"`
+	Message        text    `json:"message" doc:"In words; names the host at most"`
+	Response       text    `json:"response" doc:"The start of what a failing receiver answered"`
+	ResponseBase64 []byte  `json:"response_base64,omitempty" doc:"In its place, when it isn't text"`
+	DurationMS     float64 `json:"duration_ms"`
+	Phases         Phases  `json:"phases"`
+	NextAttemptAt  stamp   `json:"next_attempt_at"`
+	CreatedAt      stamp   `json:"created_at"`
+	Late           bool    `json:"late,omitempty" doc:"Recorded after the delivery had gone on without it"`
+	Test           bool    `json:"test,omitempty"`
+}
+
+// Phases are the parts of an attempt's time.
+type Phases struct {
+	ResolveMS float64 `json:"resolve_ms"`
+	ConnectMS float64 `json:"connect_ms"`
+	TLSMS     float64 `json:"tls_ms"`
+	WriteMS   float64 `json:"write_ms"`
+	WaitMS    float64 `json:"wait_ms"`
+	ReadMS    float64 `json:"read_ms"`
+}
+
+func viewAttempt(a *surehook.Attempt) AttemptView {
+	v := AttemptView{ID: a.ID, EventID: a.EventID, EventType: a.EventType, WebhookID: a.EndpointID, Attempt: a.Number, Status: string(a.Status),
+		HTTPStatus: a.HTTPStatus, Error: text(a.Code), Message: text(a.Error), DurationMS: millis(a.Duration), NextAttemptAt: stamp(a.NextDue),
+		CreatedAt: stamp(a.CreatedAt), Late: a.Late, Test: a.Test,
+		Phases: Phases{ResolveMS: millis(a.Phases.Resolve), ConnectMS: millis(a.Phases.Connect), TLSMS: millis(a.Phases.TLS),
+			WriteMS: millis(a.Phases.Write), WaitMS: millis(a.Phases.Wait), ReadMS: millis(a.Phases.Read)}}
+	if utf8.Valid(a.Response) {
+		v.Response = text(a.Response)
+	} else {
+		v.ResponseBase64 = a.Response
+	}
+	return v
+}
+
+// DeliveryView is an event at an endpoint.
+type DeliveryView struct {
+	EventID       string `json:"event_id"`
+	EventType     string `json:"event_type"`
+	WebhookID     string `json:"webhook_id"`
+	Status        string `json:"status" doc:"pending, succeeded or dead"`
+	Attempts      int    `json:"attempts"`
+	NextAttemptAt stamp  `json:"next_attempt_at"`
+	LastError     text   `json:"last_error" doc:"The last outcome's code"`
+	LastStatus    int    `json:"last_http_status"`
+	LastAttemptAt stamp  `json:"last_attempt_at"`
+}
+
+func viewDelivery(d *surehook.DeliveryView) DeliveryView {
+	return DeliveryView{EventID: d.EventID, EventType: d.EventType, WebhookID: d.EndpointID, Status: string(d.Status), Attempts: d.Attempts,
+		NextAttemptAt: stamp(d.NextAttemptAt), LastError: text(d.LastCode), LastStatus: d.LastStatus, LastAttemptAt: stamp(d.LastAttemptAt)}
+}
+
+// visibleEndpoints tells which endpoints' deliveries the caller may see: a
+// tenant sees its own, and not that platform endpoints get its events too.
+func (s *server) visibleEndpoints(ctx context.Context, c *call) func(id string) bool {
+	if c.tenant() == "" {
+		return func(string) bool { return true }
+	}
+	known := map[string]bool{}
+	return func(id string) bool {
+		v, ok := known[id]
+		if !ok {
+			_, err := s.endpoint(ctx, c, id)
+			v = err == nil
+			known[id] = v
+		}
+		return v
+	}
+}
+
+func (s *server) deliveryFor(ctx context.Context, c *call) func(surehook.DeliveryView) (DeliveryView, bool) {
+	visible := s.visibleEndpoints(ctx, c)
+	return func(d surehook.DeliveryView) (DeliveryView, bool) { return viewDelivery(&d), visible(d.EndpointID) }
+}
+
+func (s *server) deliveries() {
+	const tag, dead = "Deliveries", "Dead letters"
+	manage, read := surehook.PermWebhooksManage, surehook.PermRead
+	route(s, op{method: "GET", path: "/v1/deliveries", id: "listDeliveries", tag: tag, perm: read, summary: "An endpoint's deliveries by status, newest event first"}, s.listDeliveries)
+	route(s, op{method: "GET", path: "/v1/webhooks/{id}/deliveries/{event_id}", id: "getDelivery", tag: tag, perm: read, summary: "One delivery"}, s.getDelivery)
+	route(s, op{method: "POST", path: "/v1/webhooks/{id}/deliveries/{event_id}/replay", id: "replayDelivery", tag: tag, perm: manage, status: http.StatusAccepted,
+		summary: "Deliver an event again"}, s.replayDelivery)
+	route(s, op{method: "GET", path: "/v1/dead-letters", id: "listDeadLetters", tag: dead, perm: read, summary: "Deliveries that ended dead, newest first"}, s.listDead)
+	route(s, op{method: "GET", path: "/v1/dead-letters/{id}", id: "getDeadLetter", tag: dead, perm: read, summary: "One dead letter"}, s.getDead)
+	route(s, op{method: "POST", path: "/v1/dead-letters/replay", id: "replayDeadLetters", tag: dead, perm: manage, status: http.StatusAccepted, summary: "Deliver dead letters again"}, s.replayDead)
+	route(s, op{method: "POST", path: "/v1/dead-letters/discard", id: "discardDeadLetters", tag: dead, perm: manage, summary: "Give dead letters up",
+		about: "Their attempts stay."}, s.discardDead)
+}
+
+type deliveriesIn struct {
+	listing
+	WebhookID string `query:"webhook_id" required:"true"`
+	Status    string `query:"status" enum:"pending,succeeded,dead" default:"pending"`
+}
+
+func (s *server) listDeliveries(ctx context.Context, c *call, in *deliveriesIn) (*listOut[DeliveryView], error) {
+	p, err := in.page("deliveries")
+	if err != nil {
+		return nil, err
+	}
+	ep, err := s.endpoint(ctx, c, in.WebhookID)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := s.store.ListDeliveries(ctx, surehook.DeliveryFilter{Endpoint: ep.Key, Status: surehook.DeliveryStatus(in.Status)}, p)
+	if err != nil {
+		return nil, err
+	}
+	return paged("deliveries", p, rows, func(d surehook.DeliveryView) int64 { return d.EventKey },
+		func(d surehook.DeliveryView) (DeliveryView, bool) { return viewDelivery(&d), true }), nil
+}
+
+type deliveryIn struct {
+	webhookIn
+	EventID string `path:"event_id"`
+}
+
+type deliveryOut struct{ Body DeliveryView }
+
+func (s *server) getDelivery(ctx context.Context, c *call, in *deliveryIn) (*deliveryOut, error) {
+	ep, err := s.endpoint(ctx, c, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	ev, err := s.findEvent(ctx, c, eventIn{ID: in.EventID, TenantID: ep.Tenant})
+	if err != nil {
+		return nil, err
+	}
+	rows, err := s.store.EventDeliveries(ctx, ev.Key, surehook.Page{Cursor: ep.Key - 1, Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	if len(rows) == 0 || rows[0].EndpointKey != ep.Key {
+		return nil, surehook.Errorf(surehook.NotFound, "the event has no delivery at this endpoint")
+	}
+	return &deliveryOut{viewDelivery(&rows[0])}, nil
+}
+
+func (s *server) replayDelivery(ctx context.Context, c *call, in *deliveryIn) (*queuedOut, error) {
+	if _, err := s.endpoint(ctx, c, in.ID); err != nil {
+		return nil, err
+	}
+	r, err := s.e.Replay(ctx, in.ID, engine.ReplayRequest{IDs: []string{in.EventID}}, c.actor())
+	if err != nil {
+		return nil, err
+	}
+	return queued(r), nil
+}
+
+// DeadLetterView is a delivery that ended dead.
+type DeadLetterView struct {
+	ID         string `json:"id"`
+	EventID    string `json:"event_id"`
+	EventType  string `json:"event_type"`
+	WebhookID  string `json:"webhook_id"`
+	Error      text   `json:"error" doc:"Why: the last outcome's code"`
+	HTTPStatus int    `json:"http_status"`
+	Attempts   int    `json:"attempts"`
+	CreatedAt  stamp  `json:"created_at"`
+}
+
+func viewDead(d *surehook.DeadLetter) DeadLetterView {
+	return DeadLetterView{ID: deadID(d.Key), EventID: d.EventID, EventType: d.EventType, WebhookID: d.EndpointID, Error: text(d.Code),
+		HTTPStatus: d.HTTPStatus, Attempts: d.Attempts, CreatedAt: stamp(d.CreatedAt)}
+}
+
+func deadID(key int64) string { return fmt.Sprintf("ded_%d", key) }
+
+func deadKey(id string) int64 {
+	var key int64
+	if _, err := fmt.Sscanf(id, "ded_%d", &key); err != nil || deadID(key) != id {
+		return 0
+	}
+	return key
+}
+
+type deadIn struct {
+	listing
+	WebhookID string    `query:"webhook_id"`
+	TenantID  string    `query:"tenant_id"`
+	Since     time.Time `query:"since"`
+	Until     time.Time `query:"until"`
+}
+
+func (s *server) listDead(ctx context.Context, c *call, in *deadIn) (*listOut[DeadLetterView], error) {
+	p, err := in.page("dead-letters")
+	if err != nil {
+		return nil, err
+	}
+	f := surehook.DeadLetterFilter{Since: in.Since, Until: in.Until}
+	if f.Tenant, err = c.scope(in.TenantID); err != nil {
+		return nil, err
+	}
+	if in.WebhookID != "" {
+		ep, err := s.endpoint(ctx, c, in.WebhookID)
+		if err != nil {
+			return nil, err
+		}
+		f.Endpoint = ep.Key
+	}
+	rows, err := s.store.ListDeadLetters(ctx, f, p)
+	if err != nil {
+		return nil, err
+	}
+	visible := s.visibleEndpoints(ctx, c)
+	return paged("dead-letters", p, rows, func(d surehook.DeadLetter) int64 { return d.Key },
+		func(d surehook.DeadLetter) (DeadLetterView, bool) { return viewDead(&d), visible(d.EndpointID) }), nil
+}
+
+type idIn struct {
+	ID string `path:"id"`
+}
+
+type deadOut struct{ Body DeadLetterView }
+
+func (s *server) deadLetter(ctx context.Context, c *call, id string) (*surehook.DeadLetter, error) {
+	d, err := s.store.DeadLetter(ctx, deadKey(id))
+	if err == nil && !s.visibleEndpoints(ctx, c)(d.EndpointID) {
+		err = surehook.Errorf(surehook.NotFound, "no such dead letter")
+	}
+	return d, err
+}
+
+func (s *server) getDead(ctx context.Context, c *call, in *idIn) (*deadOut, error) {
+	d, err := s.deadLetter(ctx, c, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	return &deadOut{viewDead(d)}, nil
+}
+
+type idsIn struct {
+	Body struct {
+		IDs []string `json:"ids" minItems:"1" maxItems:"100"`
+	}
+}
+
+// letters reads the dead letters that a request names, all or none.
+func (s *server) letters(ctx context.Context, c *call, ids []string) ([]*surehook.DeadLetter, error) {
+	out := make([]*surehook.DeadLetter, len(ids))
+	for i, id := range ids {
+		d, err := s.deadLetter(ctx, c, id)
+		if surehook.CodeOf(err) == surehook.NotFound && err != nil {
+			return nil, surehook.Invalid(fmt.Sprintf("ids[%d]", i), "is unknown")
+		}
+		if err != nil {
+			return nil, err
+		}
+		out[i] = d
+	}
+	return out, nil
+}
+
+func (s *server) replayDead(ctx context.Context, c *call, in *idsIn) (*queuedOut, error) {
+	letters, err := s.letters(ctx, c, in.Body.IDs)
+	if err != nil {
+		return nil, err
+	}
+	byHook := map[string][]string{}
+	var order []string
+	for _, d := range letters {
+		if byHook[d.EndpointID] == nil {
+			order = append(order, d.EndpointID)
+		}
+		byHook[d.EndpointID] = append(byHook[d.EndpointID], d.EventID)
+	}
+	var sum engine.ReplayReceipt
+	for _, hook := range order {
+		r, err := s.e.Replay(ctx, hook, engine.ReplayRequest{IDs: byHook[hook]}, c.actor())
+		if err != nil {
+			return nil, err
+		}
+		sum.Queued += r.Queued
+		sum.InProgress += r.InProgress
+	}
+	return queued(sum), nil
+}
+
+type discardOut struct {
+	Body struct {
+		Discarded int `json:"discarded"`
+	}
+}
+
+func (s *server) discardDead(ctx context.Context, c *call, in *idsIn) (*discardOut, error) {
+	letters, err := s.letters(ctx, c, in.Body.IDs)
+	if err != nil {
+		return nil, err
+	}
+	keys := make([]int64, len(letters))
+	for i, d := range letters {
+		keys[i] = d.Key
+	}
+	n, err := s.store.DiscardDeadLetters(ctx, keys, s.audit(c, "dead_letter.discard", "", fmt.Sprintf(`{"dead_letters":%d}`, len(keys))))
+	out := &discardOut{}
+	out.Body.Discarded = n
+	return out, err
+}
+
+// audit makes an entry for a change that doesn't pass through the engine.
+func (s *server) audit(c *call, action, target, details string) *surehook.AuditEntry {
+	return &surehook.AuditEntry{At: s.now(), Actor: c.key.ID, Action: action, Target: target, Tenant: c.tenant(), RequestID: c.requestID, Details: details}
+}

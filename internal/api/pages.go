@@ -1,0 +1,156 @@
+package api
+
+import (
+	"html/template"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+)
+
+// pages are the routes outside the API proper.
+func (s *server) pages(mux *http.ServeMux) {
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		s.json(w, http.StatusOK, map[string]string{"status": "ok"})
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if err := s.isReady(r.Context()); err != nil {
+			s.fail(w, requestID(r.Context()), err)
+			return
+		}
+		s.json(w, http.StatusOK, map[string]string{"status": "ready"})
+	})
+	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
+		s.json(w, http.StatusOK, map[string]string{"version": s.version})
+	})
+	mux.HandleFunc("GET /docs", s.docs)
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/docs", http.StatusFound) })
+	if s.opt.Metrics != nil {
+		mux.HandleFunc("GET /metrics", s.metrics)
+	}
+}
+
+func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
+	if !s.opt.OpenMetrics {
+		id := requestID(r.Context())
+		c, err := s.authenticate(r, id)
+		switch {
+		case err != nil:
+			s.fail(w, id, err)
+			return
+		case c.tenant() != "":
+			s.fail(w, id, &denied{scope: "platform"})
+			return
+		case !c.may("read"):
+			s.fail(w, id, &denied{required: "read"})
+			return
+		}
+	}
+	s.opt.Metrics.ServeHTTP(w, r)
+}
+
+func (s *server) json(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = format.Marshal(w, v) // the caller may have gone
+}
+
+// rawBody documents a body that we read ourselves.
+func (s *server) rawBody(v any, id string) *huma.RequestBody {
+	t := reflect.TypeOf(v)
+	return &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
+		"application/json": {Schema: s.api.OpenAPI().Components.Schemas.Schema(t, true, id)}}}
+}
+
+// docRow is one route on the page.
+type docRow struct {
+	Tag, Method, Path, Summary, About, Perm string
+	Fields, Params                          []docField
+}
+
+type docField struct{ Name, Type, About string }
+
+var docsPage = template.Must(template.New("docs").Parse(`<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Surehook API</title><style>
+:root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
+code{font-family:ui-monospace,monospace}section{border-top:1px solid #8886;margin-top:1.5rem}h3{margin-bottom:.2rem}
+table{border-collapse:collapse;width:100%}td{padding:.15rem .8rem .15rem 0;vertical-align:top;border-top:1px solid #8883}
+.m{font-weight:700}.p{float:right;opacity:.75;font-size:.85rem}</style></head><body>
+<h1>Surehook API <small>{{.Version}}</small></h1>
+<p>Send <code>Authorization: Bearer KEY</code>. Errors are problems as in RFC 9457 with a stable <code>code</code> and, for bad input, <code>errors: [{path, message}]</code>.
+Listings give <code>{items, next?}</code>; send <code>next</code> as <code>cursor</code> for the following page. The same document for machines: <a href="/openapi.json">/openapi.json</a>.</p>
+{{range .Rows}}{{if .Tag}}<section><h2>{{.Tag}}</h2></section>{{end}}
+<h3><span class="p">{{.Perm}}</span><code><span class="m">{{.Method}}</span> {{.Path}}</code></h3><p>{{.Summary}}. {{.About}}</p>
+{{if .Params}}<table>{{range .Params}}<tr><td><code>?{{.Name}}</code></td><td>{{.Type}}</td><td>{{.About}}</td></tr>{{end}}</table>{{end}}
+{{if .Fields}}<table>{{range .Fields}}<tr><td><code>{{.Name}}</code></td><td>{{.Type}}</td><td>{{.About}}</td></tr>{{end}}</table>{{end}}{{end}}
+<section><h2>Codes</h2><table>{{range .Codes}}<tr id="{{.Name}}"><td><code>{{.Name}}</code></td><td>{{.Type}}</td></tr>{{end}}</table></section>
+</body></html>`))
+
+func (s *server) docs(w http.ResponseWriter, _ *http.Request) {
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'")
+	rows := s.docRows()
+	last := ""
+	for i := range rows {
+		if rows[i].Tag == last {
+			rows[i].Tag = ""
+		} else {
+			last = rows[i].Tag
+		}
+	}
+	var codes []docField
+	for c, status := range statuses {
+		codes = append(codes, docField{Name: string(c), Type: http.StatusText(status)})
+	}
+	slices.SortFunc(codes, func(a, b docField) int { return strings.Compare(a.Name, b.Name) })
+	_ = docsPage.Execute(w, map[string]any{"Version": s.version, "Rows": rows, "Codes": codes}) // the reader may have gone
+}
+
+func (s *server) docRows() []docRow {
+	var rows []docRow
+	doc := s.api.OpenAPI()
+	for path, item := range doc.Paths {
+		for _, o := range []*huma.Operation{item.Get, item.Post, item.Put, item.Patch, item.Delete} {
+			if o == nil {
+				continue
+			}
+			perm, _ := o.Metadata["permission"].(string)
+			row := docRow{Tag: o.Tags[0], Method: o.Method, Path: path, Summary: o.Summary, About: o.Description, Perm: perm}
+			for _, p := range o.Parameters {
+				if p.In == "query" {
+					row.Params = append(row.Params, docField{p.Name, p.Schema.Type, p.Description})
+				}
+			}
+			if o.RequestBody != nil {
+				row.Fields = s.docFields(o.RequestBody.Content["application/json"].Schema)
+			}
+			rows = append(rows, row)
+		}
+	}
+	slices.SortFunc(rows, func(a, b docRow) int {
+		return strings.Compare(a.Tag+a.Path+a.Method, b.Tag+b.Path+b.Method)
+	})
+	return rows
+}
+
+func (s *server) docFields(schema *huma.Schema) []docField {
+	if schema.Ref != "" {
+		schema = s.api.OpenAPI().Components.Schemas.SchemaFromRef(schema.Ref)
+	}
+	var out []docField
+	for name, p := range schema.Properties {
+		kind := p.Type
+		if p.Ref != "" {
+			kind = "object"
+		}
+		if slices.Contains(schema.Required, name) {
+			kind += ", required"
+		}
+		out = append(out, docField{name, kind, p.Description})
+	}
+	slices.SortFunc(out, func(a, b docField) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}

@@ -1,0 +1,203 @@
+package api
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/engine"
+)
+
+// Options of the API. Engine is required.
+type Options struct {
+	Engine  *engine.Engine
+	Logger  *slog.Logger
+	Version string
+	Metrics http.Handler // mounted at /metrics behind a key that may read; nil: none
+	// OpenMetrics serves /metrics without a key.
+	OpenMetrics   bool
+	MaxEventBytes int              // of one event's data; 1 MiB, as the engine's
+	Now           func() time.Time // time.Now
+}
+
+const (
+	maxBatch     = 1000
+	maxBatchBody = 16 << 20
+	maxBody      = 256 << 10
+)
+
+// server holds what the handlers share.
+type server struct {
+	e       *engine.Engine
+	store   surehook.Store
+	log     *slog.Logger
+	now     func() time.Time
+	keys    *keyCache
+	types   *catalogue
+	version string
+	opt     Options
+	api     huma.API
+	ready   readiness
+	onceMu  sync.Mutex
+}
+
+// New makes the handler of the whole API.
+func New(opt Options) http.Handler {
+	if opt.Logger == nil {
+		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	if opt.MaxEventBytes == 0 {
+		opt.MaxEventBytes = 1 << 20
+	}
+	s := &server{e: opt.Engine, store: opt.Engine.Store(), log: opt.Logger, now: opt.Now, version: opt.Version, opt: opt}
+	s.keys = newKeyCache(s.store, s.now)
+	s.types = newCatalogue(s.store, s.now)
+	mux := http.NewServeMux()
+	s.api = humago.New(mux, s.config())
+	s.api.UseMiddleware(s.authenticated)
+	s.events()
+	s.webhooks()
+	s.replays()
+	s.deliveries()
+	s.admin()
+	s.pages(mux)
+	return s.outermost(mux)
+}
+
+func (s *server) config() huma.Config {
+	c := huma.DefaultConfig("Surehook", s.version)
+	c.Info.Description = "Events in, signed webhooks out. Every error is a problem as in RFC 9457 with a stable `code`."
+	c.Formats = map[string]huma.Format{"application/json": format, "json": format}
+	c.DefaultFormat = "application/json"
+	c.DocsPath, c.SchemasPath, c.OpenAPIPath = "", "", "/openapi"
+	c.RejectUnknownQueryParameters = true
+	c.CreateHooks = nil // no links to schemas in answers: they hold the documented fields only
+	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"key": {Type: "http", Scheme: "bearer", Description: "An API key"}}
+	return c
+}
+
+type requestIDKey struct{}
+
+func requestID(ctx context.Context) string {
+	id, _ := ctx.Value(requestIDKey{}).(string)
+	return id
+}
+
+// outermost gives each request its id, and unknown paths and methods our kind of
+// answer.
+func (s *server) outermost(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id := r.Header.Get("X-Request-Id")
+		if id == "" || len(id) > 100 || strings.ContainsFunc(id, func(c rune) bool { return c <= ' ' || c > '~' }) {
+			id = s.e.NewID("req")
+		}
+		w.Header().Set("X-Request-Id", id)
+		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		r = r.WithContext(context.WithValue(r.Context(), requestIDKey{}, id))
+		if _, pattern := mux.Handler(r); pattern == "" {
+			s.unrouted(w, r, mux, id)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+func (s *server) unrouted(w http.ResponseWriter, r *http.Request, mux *http.ServeMux, id string) {
+	var allowed []string
+	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodPut, http.MethodDelete} {
+		other := r.Clone(r.Context())
+		other.Method = m
+		if _, pattern := mux.Handler(other); pattern != "" {
+			allowed = append(allowed, m)
+		}
+	}
+	if len(allowed) > 0 {
+		w.Header().Set("Allow", strings.Join(allowed, ", "))
+		s.fail(w, id, surehook.Errorf(codeMethod, "this path takes %s", strings.Join(allowed, ", ")))
+		return
+	}
+	s.fail(w, id, surehook.Errorf(surehook.NotFound, "there is nothing here; /docs has the routes"))
+}
+
+// authenticated puts the caller into the context of every operation that names
+// a permission.
+func (s *server) authenticated(ctx huma.Context, next func(huma.Context)) {
+	r, w := humago.Unwrap(ctx)
+	id := requestID(r.Context())
+	c, err := s.authenticate(r, id)
+	if err != nil {
+		s.fail(w, id, err)
+		return
+	}
+	if perm, _ := ctx.Operation().Metadata["permission"].(string); !c.may(perm) {
+		s.fail(w, id, &denied{required: perm})
+		return
+	}
+	if platform, _ := ctx.Operation().Metadata["platform"].(bool); platform && c.tenant() != "" {
+		s.fail(w, id, &denied{scope: "platform"})
+		return
+	}
+	next(huma.WithValue(ctx, callKey{}, c))
+}
+
+// op describes a route.
+type op struct {
+	method, path, id, tag string
+	summary, about        string
+	perm                  string
+	platform              bool // a tenant's key isn't enough
+	status                int
+	max                   int64
+	body                  any // the type of a raw body, for the document
+}
+
+// route registers a handler. Its errors become problems here.
+func route[I, O any](s *server, o op, h func(context.Context, *call, *I) (*O, error)) {
+	operation := huma.Operation{Method: o.method, Path: o.path, OperationID: o.id, Tags: []string{o.tag}, Summary: o.summary,
+		Description: o.about, DefaultStatus: o.status, MaxBodyBytes: maxBody, BodyReadTimeout: 30 * time.Second,
+		Metadata: map[string]any{"permission": o.perm, "platform": o.platform},
+		Security: []map[string][]string{{"key": {o.perm}}}}
+	if o.max > 0 {
+		operation.MaxBodyBytes = o.max
+	}
+	if o.body != nil {
+		operation.RequestBody = s.rawBody(o.body, o.id)
+	}
+	huma.Register(s.api, operation, func(ctx context.Context, in *I) (*O, error) {
+		out, err := h(ctx, callOf(ctx), in)
+		if err != nil {
+			return nil, s.problem(requestID(ctx), err)
+		}
+		return out, nil
+	})
+}
+
+// readiness remembers for a moment whether the store could be written.
+type readiness struct {
+	mu  sync.Mutex
+	at  time.Time
+	err error
+}
+
+func (s *server) isReady(ctx context.Context) error {
+	s.ready.mu.Lock()
+	defer s.ready.mu.Unlock()
+	if now := s.now(); now.Sub(s.ready.at) > time.Second || now.Before(s.ready.at) {
+		s.ready.at, s.ready.err = now, s.store.Health(context.WithoutCancel(ctx))
+		if s.ready.err == nil {
+			s.ready.err = s.e.Alive()
+		}
+	}
+	return s.ready.err
+}

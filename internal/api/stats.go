@@ -1,0 +1,65 @@
+package api
+
+import (
+	"context"
+	"time"
+
+	"github.com/surehook/surehook"
+)
+
+type statsIn struct {
+	webhookIn
+	Since time.Time `query:"since" doc:"A day ago by default"`
+	Until time.Time `query:"until" doc:"Now by default"`
+	Step  int       `query:"step_s" minimum:"60" maximum:"86400" default:"3600" doc:"Seconds a bucket"`
+}
+
+// StatsBucket sums the attempts of one step of time.
+type StatsBucket struct {
+	Start     stamp   `json:"start"`
+	Attempts  int64   `json:"attempts"`
+	Succeeded int64   `json:"succeeded"`
+	Failed    int64   `json:"failed"`
+	Dead      int64   `json:"dead"`
+	P50MS     float64 `json:"p50_ms"`
+	P99MS     float64 `json:"p99_ms"`
+}
+
+type statsOut struct {
+	Body struct {
+		Items []StatsBucket `json:"items"`
+	}
+}
+
+const maxBuckets = 1000
+
+func (s *server) stats(ctx context.Context, c *call, in *statsIn) (*statsOut, error) {
+	ep, err := s.endpoint(ctx, c, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	until, since, step := in.Until, in.Since, time.Duration(in.Step)*time.Second
+	if until.IsZero() {
+		until = s.now()
+	}
+	if since.IsZero() {
+		since = until.Add(-24 * time.Hour)
+	}
+	switch {
+	case !since.Before(until):
+		return nil, surehook.Invalid("until", "must be after since")
+	case until.Sub(since)/step > maxBuckets:
+		return nil, surehook.Invalid("step_s", "makes more than 1000 buckets of that window")
+	}
+	rows, err := s.store.Stats(ctx, ep.Key, since, until, step)
+	if err != nil {
+		return nil, err
+	}
+	out := &statsOut{}
+	out.Body.Items = make([]StatsBucket, len(rows))
+	for i, b := range rows {
+		out.Body.Items[i] = StatsBucket{Start: stamp(b.Start), Attempts: b.Attempts, Succeeded: b.Succeeded, Failed: b.Failed, Dead: b.Dead,
+			P50MS: millis(b.P50), P99MS: millis(b.P99)}
+	}
+	return out, nil
+}

@@ -1,0 +1,339 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/engine"
+)
+
+// Limits override the profile's, within bounds.
+type Limits struct {
+	WaitsMS       []int64 `json:"waits_ms,omitempty" maxItems:"100" doc:"Between attempts, 1 to 86400000"`
+	Attempts      int     `json:"attempts,omitempty" minimum:"0" maximum:"100"`
+	TimeoutMS     int64   `json:"timeout_ms,omitempty" minimum:"0" maximum:"60000" doc:"Of one attempt, from 100"`
+	RatePerSecond float64 `json:"rate_per_second,omitempty" minimum:"0"`
+	Concurrency   int     `json:"concurrency,omitempty" minimum:"0" maximum:"256" doc:"Requests in flight; 8 by default"`
+}
+
+func (l *Limits) domain() surehook.Limits {
+	if l == nil {
+		return surehook.Limits{}
+	}
+	out := surehook.Limits{Attempts: l.Attempts, Timeout: time.Duration(l.TimeoutMS) * time.Millisecond, Rate: l.RatePerSecond, Concurrency: l.Concurrency}
+	for _, ms := range l.WaitsMS {
+		out.Waits = append(out.Waits, time.Duration(min(ms, 1<<40))*time.Millisecond)
+	}
+	return out
+}
+
+func viewLimits(l surehook.Limits) Limits {
+	out := Limits{Attempts: l.Attempts, TimeoutMS: l.Timeout.Milliseconds(), RatePerSecond: l.Rate, Concurrency: l.Concurrency}
+	for _, w := range l.Waits {
+		out.WaitsMS = append(out.WaitsMS, w.Milliseconds())
+	}
+	return out
+}
+
+// WebhookInput is an endpoint to create.
+type WebhookInput struct {
+	URL         string            `json:"url" maxLength:"2048" doc:"https, a public host name" example:"https://hooks.example.com/in"`
+	Description string            `json:"description,omitempty" maxLength:"1000"`
+	EventTypes  opt[[]string]     `json:"event_types,omitempty" required:"false" doc:"Exact names, a trailing .*, or *; absent or null: every type. An empty list is refused"`
+	Subjects    []string          `json:"subjects,omitempty" doc:"Absent: no filter. A trailing * is a prefix"`
+	IdentityIDs []string          `json:"identity_ids,omitempty" doc:"Absent: no filter; else events without an identity don't match"`
+	TenantID    string            `json:"tenant_id,omitempty" doc:"A tenant's endpoint"`
+	PartnerID   string            `json:"partner_id,omitempty" doc:"A partner's endpoint; neither: the platform's"`
+	Profile     string            `json:"profile,omitempty" doc:"standard (default) or pylota"`
+	Envelope    string            `json:"envelope,omitempty" enum:"standard,payload,thin,cloudevents"`
+	Signature   string            `json:"signature,omitempty" enum:"v1,v1a"`
+	Headers     map[string]string `json:"headers,omitempty" doc:"Added to each request; surehook's own can't be set"`
+	Limits      *Limits           `json:"limits,omitempty"`
+	Secret      string            `json:"secret,omitempty" maxLength:"200" doc:"An existing whsec_ secret to go on with; absent: a new one"`
+	Enabled     *bool             `json:"enabled,omitempty"`
+}
+
+// WebhookPatch changes an endpoint: what is absent stays.
+type WebhookPatch struct {
+	URL         *string                `json:"url,omitempty" maxLength:"2048" doc:"Another URL disables the endpoint until a test has passed"`
+	Description opt[string]            `json:"description,omitempty" required:"false"`
+	EventTypes  opt[[]string]          `json:"event_types,omitempty" required:"false" doc:"null: every type"`
+	Subjects    opt[[]string]          `json:"subjects,omitempty" required:"false" doc:"null: no filter"`
+	IdentityIDs opt[[]string]          `json:"identity_ids,omitempty" required:"false" doc:"null: no filter"`
+	Profile     *string                `json:"profile,omitempty"`
+	Envelope    *string                `json:"envelope,omitempty" enum:"standard,payload,thin,cloudevents"`
+	Headers     opt[map[string]string] `json:"headers,omitempty" required:"false" doc:"null: none"`
+	Limits      opt[Limits]            `json:"limits,omitempty" required:"false" doc:"null: the profile's"`
+	Enabled     *bool                  `json:"enabled,omitempty" doc:"true resets the count of failures"`
+}
+
+// WebhookView is an endpoint as it is shown: never with a secret.
+type WebhookView struct {
+	ID                  string            `json:"id"`
+	Scope               string            `json:"scope"`
+	TenantID            text              `json:"tenant_id"`
+	PartnerID           text              `json:"partner_id"`
+	URL                 string            `json:"url" doc:"With its query hidden from keys that can't manage webhooks"`
+	Description         string            `json:"description"`
+	EventTypes          []string          `json:"event_types"`
+	Subjects            []string          `json:"subjects,omitempty"`
+	IdentityIDs         []string          `json:"identity_ids,omitempty"`
+	Profile             string            `json:"profile"`
+	Envelope            string            `json:"envelope"`
+	Signature           string            `json:"signature"`
+	Headers             map[string]string `json:"headers,omitempty"`
+	Limits              Limits            `json:"limits"`
+	Enabled             bool              `json:"enabled"`
+	DisabledReason      text              `json:"disabled_reason"`
+	ConsecutiveFailures int               `json:"consecutive_failures"`
+	FirstFailureAt      stamp             `json:"first_failure_at"`
+	LastFailureAt       stamp             `json:"last_failure_at"`
+	PreviousSecretUntil stamp             `json:"previous_secret_until" doc:"A rotated secret signs beside the new one until then"`
+	CreatedAt           stamp             `json:"created_at"`
+	UpdatedAt           stamp             `json:"updated_at"`
+}
+
+// WebhookCreated is a new endpoint with its secret.
+type WebhookCreated struct {
+	WebhookView
+	Secret string `json:"secret" doc:"Shown this once; for v1a the public key that receivers verify with"`
+}
+
+const hidden = "[hidden]"
+
+// viewWebhook shows an endpoint. A URL's query and headers may hold the
+// receiver's own secrets, so only keys that manage webhooks see them.
+func viewWebhook(c *call, e *surehook.Endpoint) WebhookView {
+	v := WebhookView{ID: e.ID, Scope: string(e.Scope()), TenantID: text(e.Tenant), PartnerID: text(e.Partner), URL: e.URL, Description: e.Description,
+		EventTypes: e.EventTypes, Subjects: e.Subjects, IdentityIDs: e.Identities, Profile: e.Profile, Envelope: string(e.Envelope),
+		Signature: e.Signature, Headers: e.Headers, Limits: viewLimits(e.Limits), Enabled: e.Enabled, DisabledReason: text(e.DisabledReason),
+		ConsecutiveFailures: e.Health.ConsecutiveFailures, FirstFailureAt: stamp(e.Health.FirstFailureAt), LastFailureAt: stamp(e.Health.LastFailureAt),
+		PreviousSecretUntil: stamp(e.Secrets.PreviousUntil), CreatedAt: stamp(e.CreatedAt), UpdatedAt: stamp(e.UpdatedAt)}
+	if c.may(surehook.PermWebhooksManage) {
+		return v
+	}
+	if u, err := url.Parse(e.URL); err == nil && (u.RawQuery != "" || u.User != nil) {
+		u.RawQuery, u.User = hidden, nil
+		v.URL = u.String()
+	}
+	if v.Headers != nil {
+		v.Headers = make(map[string]string, len(e.Headers))
+		for name := range e.Headers {
+			v.Headers[name] = hidden
+		}
+	}
+	return v
+}
+
+type webhookIn struct {
+	ID string `path:"id"`
+}
+
+type webhookOut struct{ Body WebhookView }
+type createdOut struct{ Body WebhookCreated }
+type none struct{}
+
+func (s *server) webhooks() {
+	const tag = "Webhooks"
+	manage, read := surehook.PermWebhooksManage, surehook.PermRead
+	route(s, op{method: "POST", path: "/v1/webhooks", id: "createWebhook", tag: tag, perm: manage, status: http.StatusCreated, summary: "Register an endpoint",
+		about: "The secret is in this answer and in no other."}, s.createWebhook)
+	route(s, op{method: "GET", path: "/v1/webhooks", id: "listWebhooks", tag: tag, perm: read, summary: "List endpoints"}, s.listWebhooks)
+	route(s, op{method: "GET", path: "/v1/webhooks/{id}", id: "getWebhook", tag: tag, perm: read, summary: "Read an endpoint"}, s.getWebhook)
+	route(s, op{method: "PATCH", path: "/v1/webhooks/{id}", id: "updateWebhook", tag: tag, perm: manage, summary: "Change an endpoint"}, s.updateWebhook)
+	route(s, op{method: "DELETE", path: "/v1/webhooks/{id}", id: "deleteWebhook", tag: tag, perm: manage, status: http.StatusNoContent,
+		summary: "Remove an endpoint", about: "What waits for it is dropped."}, s.deleteWebhook)
+	route(s, op{method: "POST", path: "/v1/webhooks/{id}/rotate-secret", id: "rotateSecret", tag: tag, perm: manage, summary: "Give an endpoint a new secret",
+		about: "The old one signs beside it for the overlap, new first."}, s.rotateSecret)
+	route(s, op{method: "DELETE", path: "/v1/webhooks/{id}/previous-secret", id: "revokePreviousSecret", tag: tag, perm: manage, status: http.StatusNoContent,
+		summary: "End a rotation's overlap at once"}, s.revokeSecret)
+	route(s, op{method: "POST", path: "/v1/webhooks/{id}/test", id: "testWebhook", tag: tag, perm: manage, summary: "Make one attempt now",
+		about: "Sends webhook.test, waits for the answer and gives the attempt. Works on a disabled endpoint."}, s.testWebhook)
+	route(s, op{method: "GET", path: "/v1/webhooks/{id}/attempts", id: "listAttempts", tag: tag, perm: read, summary: "An endpoint's attempts, newest first"}, s.webhookAttempts)
+	route(s, op{method: "GET", path: "/v1/webhooks/{id}/stats", id: "webhookStats", tag: tag, perm: read, summary: "Counts and latency over time"}, s.stats)
+}
+
+// endpoint reads an endpoint that the caller may see.
+func (s *server) endpoint(ctx context.Context, c *call, id string) (*surehook.Endpoint, error) {
+	ep, err := s.store.Endpoint(ctx, id)
+	if err == nil && c.tenant() != "" && ep.Tenant != c.tenant() {
+		err = surehook.Errorf(surehook.NotFound, "no such webhook")
+	}
+	return ep, err
+}
+
+type createIn struct {
+	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"A repeat within a day gets the same answer, the secret included"`
+	Body           WebhookInput
+}
+
+func (s *server) createWebhook(ctx context.Context, c *call, in *createIn) (*createdOut, error) {
+	return once(ctx, s, c, "createWebhook", in.IdempotencyKey, in.Body, func() (*createdOut, error) {
+		b := &in.Body
+		tenant, err := c.scope(b.TenantID)
+		if err != nil {
+			return nil, err
+		}
+		if c.tenant() != "" && b.PartnerID != "" {
+			return nil, &denied{scope: "platform"}
+		}
+		w := engine.Webhook{Tenant: tenant, Partner: b.PartnerID, URL: b.URL, Description: b.Description, Subjects: b.Subjects, Identities: b.IdentityIDs,
+			Profile: b.Profile, Envelope: surehook.Envelope(b.Envelope), Signature: b.Signature, Headers: b.Headers, Limits: b.Limits.domain(),
+			Secret: b.Secret, Disabled: b.Enabled != nil && !*b.Enabled}
+		if b.EventTypes.Set && !b.EventTypes.Null {
+			w.EventTypes = append([]string{}, b.EventTypes.Value...)
+		}
+		ep, secret, err := s.e.CreateWebhook(ctx, w, c.actor())
+		if err != nil {
+			return nil, err
+		}
+		return &createdOut{WebhookCreated{WebhookView: viewWebhook(c, ep), Secret: secret}}, nil
+	})
+}
+
+type webhooksIn struct {
+	listing
+	TenantID  string `query:"tenant_id"`
+	PartnerID string `query:"partner_id"`
+	Scope     string `query:"scope" enum:"platform" doc:"The platform's own only"`
+	Enabled   string `query:"enabled" enum:"true,false"`
+}
+
+func (s *server) listWebhooks(ctx context.Context, c *call, in *webhooksIn) (*listOut[WebhookView], error) {
+	p, err := in.page("webhooks")
+	if err != nil {
+		return nil, err
+	}
+	f := surehook.EndpointFilter{Partner: in.PartnerID, Platform: in.Scope == "platform"}
+	if f.Tenant, err = c.scope(in.TenantID); err != nil {
+		return nil, err
+	}
+	if in.Enabled != "" {
+		on := in.Enabled == "true"
+		f.Enabled = &on
+	}
+	rows, err := s.store.ListEndpoints(ctx, f, p)
+	if err != nil {
+		return nil, err
+	}
+	return paged("webhooks", p, rows, func(e *surehook.Endpoint) int64 { return e.Key },
+		func(e *surehook.Endpoint) (WebhookView, bool) { return viewWebhook(c, e), c.sees(e.Tenant) }), nil
+}
+
+func (s *server) getWebhook(ctx context.Context, c *call, in *webhookIn) (*webhookOut, error) {
+	ep, err := s.endpoint(ctx, c, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	return &webhookOut{viewWebhook(c, ep)}, nil
+}
+
+type updateIn struct {
+	webhookIn
+	Body WebhookPatch
+}
+
+func (s *server) updateWebhook(ctx context.Context, c *call, in *updateIn) (*webhookOut, error) {
+	if _, err := s.endpoint(ctx, c, in.ID); err != nil {
+		return nil, err
+	}
+	b := &in.Body
+	p := engine.Patch{URL: b.URL, Description: b.Description.patch(""), EventTypes: b.EventTypes.patch([]string{"*"}), Subjects: b.Subjects.patch(nil),
+		Identities: b.IdentityIDs.patch(nil), Profile: b.Profile, Headers: b.Headers.patch(nil), Enabled: b.Enabled}
+	if b.Envelope != nil {
+		env := surehook.Envelope(*b.Envelope)
+		p.Envelope = &env
+	}
+	if l := b.Limits.patch(Limits{}); l != nil {
+		d := l.domain()
+		p.Limits = &d
+	}
+	ep, err := s.e.UpdateWebhook(ctx, in.ID, p, c.actor())
+	if err != nil {
+		return nil, err
+	}
+	return &webhookOut{viewWebhook(c, ep)}, nil
+}
+
+func (s *server) deleteWebhook(ctx context.Context, c *call, in *webhookIn) (*none, error) {
+	if _, err := s.endpoint(ctx, c, in.ID); err != nil {
+		return nil, err
+	}
+	return nil, s.e.DeleteWebhook(ctx, in.ID, c.actor())
+}
+
+type rotateIn struct {
+	webhookIn
+	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"A repeat within a day gets the same answer, the secret included"`
+	Body           struct {
+		OverlapHours float64 `json:"overlap_hours,omitempty" minimum:"0" maximum:"168" doc:"How long the old secret goes on signing; 0 ends it at once"`
+	}
+}
+
+type secretOut struct {
+	Body struct {
+		Secret              string `json:"secret" doc:"Shown this once"`
+		PreviousSecretUntil stamp  `json:"previous_secret_until"`
+	}
+}
+
+func (s *server) rotateSecret(ctx context.Context, c *call, in *rotateIn) (*secretOut, error) {
+	if _, err := s.endpoint(ctx, c, in.ID); err != nil {
+		return nil, err
+	}
+	return once(ctx, s, c, "rotateSecret:"+in.ID, in.IdempotencyKey, in.Body, func() (*secretOut, error) {
+		ep, secret, err := s.e.RotateSecret(ctx, in.ID, time.Duration(in.Body.OverlapHours*float64(time.Hour)), c.actor())
+		if err != nil {
+			return nil, err
+		}
+		out := &secretOut{}
+		out.Body.Secret, out.Body.PreviousSecretUntil = secret, stamp(ep.Secrets.PreviousUntil)
+		return out, nil
+	})
+}
+
+func (s *server) revokeSecret(ctx context.Context, c *call, in *webhookIn) (*none, error) {
+	if _, err := s.endpoint(ctx, c, in.ID); err != nil {
+		return nil, err
+	}
+	_, err := s.e.RevokePrevious(ctx, in.ID, c.actor())
+	return nil, err
+}
+
+type attemptOut struct{ Body AttemptView }
+
+func (s *server) testWebhook(ctx context.Context, c *call, in *webhookIn) (*attemptOut, error) {
+	if _, err := s.endpoint(ctx, c, in.ID); err != nil {
+		return nil, err
+	}
+	a, err := s.e.TestWebhook(ctx, in.ID, c.actor())
+	if err != nil {
+		return nil, err
+	}
+	return &attemptOut{viewAttempt(a)}, nil
+}
+
+type webhookPageIn struct {
+	webhookIn
+	listing
+}
+
+func (s *server) webhookAttempts(ctx context.Context, c *call, in *webhookPageIn) (*listOut[AttemptView], error) {
+	p, err := in.page("attempts")
+	if err != nil {
+		return nil, err
+	}
+	ep, err := s.endpoint(ctx, c, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := s.store.EndpointAttempts(ctx, ep.Key, p)
+	if err != nil {
+		return nil, err
+	}
+	return paged("attempts", p, rows, func(a surehook.Attempt) int64 { return a.Key },
+		func(a surehook.Attempt) (AttemptView, bool) { return viewAttempt(&a), true }), nil
+}
