@@ -53,12 +53,12 @@ func viewType(t *surehook.EventType) EventTypeView {
 		CreatedAt: stamp(t.CreatedAt), UpdatedAt: stamp(t.UpdatedAt)}
 }
 
-type nameIn struct {
+type ByName struct {
 	Name string `path:"name" maxLength:"128"`
 }
 
 type putTypeIn struct {
-	nameIn
+	ByName
 	Body EventTypeInput
 }
 
@@ -85,7 +85,7 @@ func (s *server) putType(ctx context.Context, c *call, in *putTypeIn) (*typeOut,
 		return nil, err
 	}
 	s.types.forget()
-	return s.getType(ctx, c, &in.nameIn)
+	return s.getType(ctx, c, &in.ByName)
 }
 
 type typesOut struct {
@@ -107,7 +107,7 @@ func (s *server) listTypes(ctx context.Context, _ *call, _ *none) (*typesOut, er
 	return out, nil
 }
 
-func (s *server) getType(ctx context.Context, _ *call, in *nameIn) (*typeOut, error) {
+func (s *server) getType(ctx context.Context, _ *call, in *ByName) (*typeOut, error) {
 	rows, err := s.store.EventTypes(ctx)
 	if err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func (s *server) getType(ctx context.Context, _ *call, in *nameIn) (*typeOut, er
 	return &typeOut{viewType(rows[i])}, nil
 }
 
-func (s *server) deleteType(ctx context.Context, c *call, in *nameIn) (*none, error) {
+func (s *server) deleteType(ctx context.Context, c *call, in *ByName) (*none, error) {
 	if err := s.store.DeleteEventType(ctx, in.Name, s.audit(c, "event_type.delete", in.Name, "")); err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func viewTenant(t *surehook.Tenant) TenantView {
 }
 
 type tenantIn struct {
-	idIn
+	ByID
 	Body TenantInput
 }
 
@@ -162,10 +162,10 @@ func (s *server) putTenant(ctx context.Context, c *call, in *tenantIn) (*tenantO
 	if err := s.e.PutTenant(ctx, t, "tenant.put", c.actor()); err != nil {
 		return nil, err
 	}
-	return s.getTenant(ctx, c, &in.idIn)
+	return s.getTenant(ctx, c, &in.ByID)
 }
 
-func (s *server) listTenants(ctx context.Context, _ *call, in *listing) (*listOut[TenantView], error) {
+func (s *server) listTenants(ctx context.Context, _ *call, in *Listing) (*listOut[TenantView], error) {
 	p, err := in.page("tenants")
 	if err != nil {
 		return nil, err
@@ -178,7 +178,7 @@ func (s *server) listTenants(ctx context.Context, _ *call, in *listing) (*listOu
 		func(t *surehook.Tenant) (TenantView, bool) { return viewTenant(t), true }), nil
 }
 
-func (s *server) getTenant(ctx context.Context, _ *call, in *idIn) (*tenantOut, error) {
+func (s *server) getTenant(ctx context.Context, _ *call, in *ByID) (*tenantOut, error) {
 	t, err := s.store.Tenant(ctx, in.ID)
 	if err != nil {
 		return nil, err
@@ -186,7 +186,7 @@ func (s *server) getTenant(ctx context.Context, _ *call, in *idIn) (*tenantOut, 
 	return &tenantOut{viewTenant(t)}, nil
 }
 
-func (s *server) deleteTenant(ctx context.Context, c *call, in *idIn) (*none, error) {
+func (s *server) deleteTenant(ctx context.Context, c *call, in *ByID) (*none, error) {
 	return nil, s.e.DeleteTenant(ctx, in.ID, c.actor())
 }
 
@@ -237,7 +237,7 @@ func (s *server) createKey(ctx context.Context, c *call, in *keyIn) (*keyOut, er
 	return &keyOut{KeyCreated{KeyView: viewKey(k), Key: token}}, nil
 }
 
-func (s *server) listKeys(ctx context.Context, _ *call, in *listing) (*listOut[KeyView], error) {
+func (s *server) listKeys(ctx context.Context, _ *call, in *Listing) (*listOut[KeyView], error) {
 	p, err := in.page("keys")
 	if err != nil {
 		return nil, err
@@ -250,7 +250,7 @@ func (s *server) listKeys(ctx context.Context, _ *call, in *listing) (*listOut[K
 		func(k *surehook.APIKey) (KeyView, bool) { return viewKey(k), true }), nil
 }
 
-func (s *server) revokeKey(ctx context.Context, c *call, in *idIn) (*none, error) {
+func (s *server) revokeKey(ctx context.Context, c *call, in *ByID) (*none, error) {
 	err := s.store.RevokeKey(ctx, in.ID, s.audit(c, "key.revoke", in.ID, ""))
 	s.keys.forget()
 	return nil, err
@@ -268,7 +268,7 @@ type AuditView struct {
 }
 
 type auditIn struct {
-	listing
+	Listing
 	TenantID string `query:"tenant_id"`
 }
 

@@ -16,8 +16,8 @@ const (
 	cursorLen     = 1 + 8 + checkLen
 )
 
-// listing is what every listing takes.
-type listing struct {
+// Listing is what every listing takes.
+type Listing struct {
 	Cursor string `query:"cursor" doc:"The last page's next" maxLength:"64"`
 	Limit  int    `query:"limit" doc:"Rows a page" minimum:"1" maximum:"1000" default:"100"`
 }
@@ -41,8 +41,8 @@ func cursorCheck(kind string, b []byte) []byte {
 	return sum[:checkLen]
 }
 
-// page reads the listing's inputs.
-func (l listing) page(kind string) (surehook.Page, error) {
+// page reads the inputs.
+func (l Listing) page(kind string) (surehook.Page, error) {
 	p := surehook.Page{Limit: l.Limit}
 	if p.Limit == 0 {
 		p.Limit = 100

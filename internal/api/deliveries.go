@@ -112,7 +112,7 @@ func (s *server) deliveries() {
 }
 
 type deliveriesIn struct {
-	listing
+	Listing
 	WebhookID string `query:"webhook_id" required:"true"`
 	Status    string `query:"status" enum:"pending,succeeded,dead" default:"pending"`
 }
@@ -134,19 +134,19 @@ func (s *server) listDeliveries(ctx context.Context, c *call, in *deliveriesIn) 
 		func(d surehook.DeliveryView) (DeliveryView, bool) { return viewDelivery(&d), true }), nil
 }
 
-type deliveryIn struct {
-	webhookIn
+type ByDelivery struct {
+	ByWebhook
 	EventID string `path:"event_id"`
 }
 
 type deliveryOut struct{ Body DeliveryView }
 
-func (s *server) getDelivery(ctx context.Context, c *call, in *deliveryIn) (*deliveryOut, error) {
+func (s *server) getDelivery(ctx context.Context, c *call, in *ByDelivery) (*deliveryOut, error) {
 	ep, err := s.endpoint(ctx, c, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	ev, err := s.findEvent(ctx, c, eventIn{ID: in.EventID, TenantID: ep.Tenant})
+	ev, err := s.findEvent(ctx, c, ByEvent{ID: in.EventID, TenantID: ep.Tenant})
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +160,7 @@ func (s *server) getDelivery(ctx context.Context, c *call, in *deliveryIn) (*del
 	return &deliveryOut{viewDelivery(&rows[0])}, nil
 }
 
-func (s *server) replayDelivery(ctx context.Context, c *call, in *deliveryIn) (*queuedOut, error) {
+func (s *server) replayDelivery(ctx context.Context, c *call, in *ByDelivery) (*queuedOut, error) {
 	if _, err := s.endpoint(ctx, c, in.ID); err != nil {
 		return nil, err
 	}
@@ -199,7 +199,7 @@ func deadKey(id string) int64 {
 }
 
 type deadIn struct {
-	listing
+	Listing
 	WebhookID string    `query:"webhook_id"`
 	TenantID  string    `query:"tenant_id"`
 	Since     time.Time `query:"since"`
@@ -231,7 +231,7 @@ func (s *server) listDead(ctx context.Context, c *call, in *deadIn) (*listOut[De
 		func(d surehook.DeadLetter) (DeadLetterView, bool) { return viewDead(&d), visible(d.EndpointID) }), nil
 }
 
-type idIn struct {
+type ByID struct {
 	ID string `path:"id"`
 }
 
@@ -245,7 +245,7 @@ func (s *server) deadLetter(ctx context.Context, c *call, id string) (*surehook.
 	return d, err
 }
 
-func (s *server) getDead(ctx context.Context, c *call, in *idIn) (*deadOut, error) {
+func (s *server) getDead(ctx context.Context, c *call, in *ByID) (*deadOut, error) {
 	d, err := s.deadLetter(ctx, c, in.ID)
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"strings"
 	"time"
@@ -58,6 +59,7 @@ type BatchError struct {
 
 type rawIn struct {
 	RawBody        []byte `contentType:"application/json"`
+	ContentType    string `header:"Content-Type"`
 	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"Makes the ids of events that have none, so that a repeat is recognised"`
 	Traceparent    string `header:"traceparent" doc:"Kept with the event (W3C Trace Context)"`
 }
@@ -82,6 +84,15 @@ func (s *server) events() {
 		summary: "What became of an event at each endpoint"}, s.eventDeliveries)
 	route(s, op{method: "GET", path: "/v1/events/{id}/attempts", id: "listEventAttempts", tag: "Events", perm: surehook.PermRead,
 		summary: "Every request that an event caused"}, s.eventAttempts)
+}
+
+// isJSON refuses a body of another kind: it is never converted.
+func (in *rawIn) isJSON() error {
+	kind, _, err := mime.ParseMediaType(in.ContentType)
+	if in.ContentType == "" || (err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json"))) {
+		return nil
+	}
+	return surehook.Errorf(codeMedia, "send application/json")
 }
 
 // decode reads a body strictly: one value, no unknown field, nothing mended.
@@ -122,6 +133,9 @@ func decodeError(err error) error {
 
 func (s *server) publish(ctx context.Context, c *call, in *rawIn) (*receiptOut, error) {
 	var ev EventInput
+	if err := in.isJSON(); err != nil {
+		return nil, err
+	}
 	if err := decode(in.RawBody, &ev); err != nil {
 		return nil, err
 	}
@@ -182,6 +196,9 @@ func trace(v string) string {
 func (s *server) publishBatch(ctx context.Context, c *call, in *rawIn) (*batchOut, error) {
 	var batch struct {
 		Events []json.RawMessage `json:"events"`
+	}
+	if err := in.isJSON(); err != nil {
+		return nil, err
 	}
 	if err := decode(in.RawBody, &batch); err != nil {
 		return nil, err
@@ -255,7 +272,7 @@ func viewEvent(e *surehook.Event) EventView {
 }
 
 type eventsIn struct {
-	listing
+	Listing
 	TenantID string    `query:"tenant_id"`
 	Type     string    `query:"type" doc:"Exact, or with a trailing .*"`
 	Since    time.Time `query:"since" doc:"Accepted at or after (RFC 3339)"`
@@ -281,13 +298,13 @@ func (s *server) listEvents(ctx context.Context, c *call, in *eventsIn) (*listOu
 		func(e *surehook.Event) (EventView, bool) { return viewEvent(e), c.sees(e.Tenant) }), nil
 }
 
-type eventIn struct {
+type ByEvent struct {
 	ID       string `path:"id"`
 	TenantID string `query:"tenant_id" doc:"Whose event, where two tenants use the same id"`
 }
 
 // findEvent reads an event that the caller may see.
-func (s *server) findEvent(ctx context.Context, c *call, in eventIn) (*surehook.Event, error) {
+func (s *server) findEvent(ctx context.Context, c *call, in ByEvent) (*surehook.Event, error) {
 	tenant, err := c.scope(in.TenantID)
 	if err != nil {
 		return nil, err
@@ -303,7 +320,7 @@ type eventOut struct{ Body EventView }
 
 // ContentType and the raw data: the body is written by our own encoder, which
 // leaves RawMessage's bytes as they are but for white space.
-func (s *server) getEvent(ctx context.Context, c *call, in *eventIn) (*rawOut, error) {
+func (s *server) getEvent(ctx context.Context, c *call, in *ByEvent) (*rawOut, error) {
 	ev, err := s.findEvent(ctx, c, *in)
 	if err != nil {
 		return nil, err
@@ -325,17 +342,17 @@ type rawOut struct {
 	Body        []byte
 }
 
-type eventPageIn struct {
-	eventIn
-	listing
+type EventPage struct {
+	ByEvent
+	Listing
 }
 
-func (s *server) eventDeliveries(ctx context.Context, c *call, in *eventPageIn) (*listOut[DeliveryView], error) {
+func (s *server) eventDeliveries(ctx context.Context, c *call, in *EventPage) (*listOut[DeliveryView], error) {
 	p, err := in.page("event-deliveries")
 	if err != nil {
 		return nil, err
 	}
-	ev, err := s.findEvent(ctx, c, in.eventIn)
+	ev, err := s.findEvent(ctx, c, in.ByEvent)
 	if err != nil {
 		return nil, err
 	}
@@ -347,7 +364,7 @@ func (s *server) eventDeliveries(ctx context.Context, c *call, in *eventPageIn) 
 }
 
 type eventAttemptsIn struct {
-	eventPageIn
+	EventPage
 	WebhookID string `query:"webhook_id" doc:"At this endpoint only"`
 }
 
@@ -356,7 +373,7 @@ func (s *server) eventAttempts(ctx context.Context, c *call, in *eventAttemptsIn
 	if err != nil {
 		return nil, err
 	}
-	ev, err := s.findEvent(ctx, c, in.eventIn)
+	ev, err := s.findEvent(ctx, c, in.ByEvent)
 	if err != nil {
 		return nil, err
 	}

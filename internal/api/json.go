@@ -19,8 +19,12 @@ func init() {
 	huma.ValidateStrictCasing = true
 	huma.DefaultArrayNullable = false
 	huma.NewError = humaError
-	huma.NewErrorWithContext = func(_ huma.Context, status int, detail string, errs ...error) huma.StatusError {
-		return humaError(status, detail, errs...)
+	huma.NewErrorWithContext = func(ctx huma.Context, status int, detail string, errs ...error) huma.StatusError {
+		err := humaError(status, detail, errs...)
+		if p, ok := err.(*Problem); ok && ctx != nil {
+			p.RequestID = requestID(ctx.Context())
+		}
+		return err
 	}
 }
 

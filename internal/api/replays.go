@@ -64,7 +64,7 @@ func (s *server) replays() {
 }
 
 type replayIn struct {
-	webhookIn
+	ByWebhook
 	Body ReplayInput
 }
 
@@ -98,7 +98,7 @@ func (s *server) replay(ctx context.Context, c *call, in *replayIn) (*queuedOut,
 }
 
 type replaysIn struct {
-	listing
+	Listing
 	WebhookID string `query:"webhook_id"`
 }
 
@@ -134,7 +134,7 @@ func (s *server) findReplay(ctx context.Context, c *call, id string) (*surehook.
 	return r, err
 }
 
-func (s *server) getReplay(ctx context.Context, c *call, in *idIn) (*replayOut, error) {
+func (s *server) getReplay(ctx context.Context, c *call, in *ByID) (*replayOut, error) {
 	r, err := s.findReplay(ctx, c, in.ID)
 	if err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func (s *server) getReplay(ctx context.Context, c *call, in *idIn) (*replayOut, 
 	return &replayOut{viewReplay(r)}, nil
 }
 
-func (s *server) cancelReplay(ctx context.Context, c *call, in *idIn) (*replayOut, error) {
+func (s *server) cancelReplay(ctx context.Context, c *call, in *ByID) (*replayOut, error) {
 	if _, err := s.findReplay(ctx, c, in.ID); err != nil {
 		return nil, err
 	}

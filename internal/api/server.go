@@ -172,7 +172,7 @@ func route[I, O any](s *server, o op, h func(context.Context, *call, *I) (*O, er
 		operation.MaxBodyBytes = o.max
 	}
 	if o.body != nil {
-		operation.RequestBody = s.rawBody(o.body, o.id)
+		operation.RequestBody, operation.SkipValidateBody = s.rawBody(o.body, o.id), true // the handler reads it, strictly
 	}
 	huma.Register(s.api, operation, func(ctx context.Context, in *I) (*O, error) {
 		out, err := h(ctx, callOf(ctx), in)

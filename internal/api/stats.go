@@ -8,7 +8,7 @@ import (
 )
 
 type statsIn struct {
-	webhookIn
+	ByWebhook
 	Since time.Time `query:"since" doc:"A day ago by default"`
 	Until time.Time `query:"until" doc:"Now by default"`
 	Step  int       `query:"step_s" minimum:"60" maximum:"86400" default:"3600" doc:"Seconds a bucket"`

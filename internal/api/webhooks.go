@@ -128,7 +128,7 @@ func viewWebhook(c *call, e *surehook.Endpoint) WebhookView {
 	return v
 }
 
-type webhookIn struct {
+type ByWebhook struct {
 	ID string `path:"id"`
 }
 
@@ -195,7 +195,7 @@ func (s *server) createWebhook(ctx context.Context, c *call, in *createIn) (*cre
 }
 
 type webhooksIn struct {
-	listing
+	Listing
 	TenantID  string `query:"tenant_id"`
 	PartnerID string `query:"partner_id"`
 	Scope     string `query:"scope" enum:"platform" doc:"The platform's own only"`
@@ -223,7 +223,7 @@ func (s *server) listWebhooks(ctx context.Context, c *call, in *webhooksIn) (*li
 		func(e *surehook.Endpoint) (WebhookView, bool) { return viewWebhook(c, e), c.sees(e.Tenant) }), nil
 }
 
-func (s *server) getWebhook(ctx context.Context, c *call, in *webhookIn) (*webhookOut, error) {
+func (s *server) getWebhook(ctx context.Context, c *call, in *ByWebhook) (*webhookOut, error) {
 	ep, err := s.endpoint(ctx, c, in.ID)
 	if err != nil {
 		return nil, err
@@ -232,7 +232,7 @@ func (s *server) getWebhook(ctx context.Context, c *call, in *webhookIn) (*webho
 }
 
 type updateIn struct {
-	webhookIn
+	ByWebhook
 	Body WebhookPatch
 }
 
@@ -258,7 +258,7 @@ func (s *server) updateWebhook(ctx context.Context, c *call, in *updateIn) (*web
 	return &webhookOut{viewWebhook(c, ep)}, nil
 }
 
-func (s *server) deleteWebhook(ctx context.Context, c *call, in *webhookIn) (*none, error) {
+func (s *server) deleteWebhook(ctx context.Context, c *call, in *ByWebhook) (*none, error) {
 	if _, err := s.endpoint(ctx, c, in.ID); err != nil {
 		return nil, err
 	}
@@ -266,7 +266,7 @@ func (s *server) deleteWebhook(ctx context.Context, c *call, in *webhookIn) (*no
 }
 
 type rotateIn struct {
-	webhookIn
+	ByWebhook
 	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"A repeat within a day gets the same answer, the secret included"`
 	Body           struct {
 		OverlapHours float64 `json:"overlap_hours,omitempty" minimum:"0" maximum:"168" doc:"How long the old secret goes on signing; 0 ends it at once"`
@@ -295,7 +295,7 @@ func (s *server) rotateSecret(ctx context.Context, c *call, in *rotateIn) (*secr
 	})
 }
 
-func (s *server) revokeSecret(ctx context.Context, c *call, in *webhookIn) (*none, error) {
+func (s *server) revokeSecret(ctx context.Context, c *call, in *ByWebhook) (*none, error) {
 	if _, err := s.endpoint(ctx, c, in.ID); err != nil {
 		return nil, err
 	}
@@ -305,7 +305,7 @@ func (s *server) revokeSecret(ctx context.Context, c *call, in *webhookIn) (*non
 
 type attemptOut struct{ Body AttemptView }
 
-func (s *server) testWebhook(ctx context.Context, c *call, in *webhookIn) (*attemptOut, error) {
+func (s *server) testWebhook(ctx context.Context, c *call, in *ByWebhook) (*attemptOut, error) {
 	if _, err := s.endpoint(ctx, c, in.ID); err != nil {
 		return nil, err
 	}
@@ -317,8 +317,8 @@ func (s *server) testWebhook(ctx context.Context, c *call, in *webhookIn) (*atte
 }
 
 type webhookPageIn struct {
-	webhookIn
-	listing
+	ByWebhook
+	Listing
 }
 
 func (s *server) webhookAttempts(ctx context.Context, c *call, in *webhookPageIn) (*listOut[AttemptView], error) {
