@@ -29,7 +29,8 @@ func finished(a *Attempt) time.Time { return a.CreatedAt.Add(a.Duration) }
 // Settle gives an endpoint's health after the batch, whether it changed, and
 // the reason for disabling it ("" for none) with the attempt that caused it.
 // Failures that finished before the last success don't count, nor do those of
-// an earlier version of the endpoint. version and rule are today's.
+// an earlier version of the endpoint, nor those in which no request was made.
+// version and rule are today's.
 func (t *Tally) Settle(h Health, version int64, rule HealthRule) (next Health, changed bool, reason string, trigger *Attempt) {
 	next = h
 	if !t.lastSuccess.IsZero() {
@@ -44,7 +45,7 @@ func (t *Tally) Settle(h Health, version int64, rule HealthRule) (next Health, c
 	}
 	for _, o := range t.failures {
 		a := o.Attempt
-		if o.Version != version || finished(a).Before(next.LastSuccessAt) {
+		if o.Version != version || a.Code.Ours() || finished(a).Before(next.LastSuccessAt) {
 			continue
 		}
 		next.ConsecutiveFailures++
@@ -71,6 +72,16 @@ func (r HealthRule) broken(h Health) bool {
 		return false
 	}
 	return h.ConsecutiveFailures >= max(r.After, 1) && h.LastFailureAt.Sub(h.FirstFailureAt) >= r.Over
+}
+
+// Ours tells codes of attempts that made no request for a reason of our own: they
+// say nothing about the receiver.
+func (c Code) Ours() bool {
+	switch c {
+	case SecretUnavailable, EventUnavailable, EndpointDisabled, PayloadTooLarge, Crashed:
+		return true
+	}
+	return false
 }
 
 // ContentHash tells whether two events with the same id are the same event. It

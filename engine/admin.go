@@ -20,6 +20,8 @@ func (e *Engine) PutTenant(ctx context.Context, t *surehook.Tenant, action strin
 	if t.CreatedAt.IsZero() {
 		t.CreatedAt = e.now()
 	}
+	e.tenancy.Lock()
+	defer e.tenancy.Unlock()
 	if err := e.store.PutTenant(ctx, t, e.audit(by, action, t.ID, t.ID, "")); err != nil {
 		return err
 	}
@@ -29,6 +31,8 @@ func (e *Engine) PutTenant(ctx context.Context, t *surehook.Tenant, action strin
 
 // DeleteTenant removes a tenant's entry; its events and endpoints stay.
 func (e *Engine) DeleteTenant(ctx context.Context, id string, by Actor) error {
+	e.tenancy.Lock()
+	defer e.tenancy.Unlock()
 	if err := e.store.DeleteTenant(ctx, id, e.audit(by, "tenant.delete", id, id, "")); err != nil {
 		return err
 	}

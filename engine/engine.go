@@ -93,13 +93,18 @@ type Engine struct {
 	idKey  []byte // of the deterministic ids of platform events
 
 	entropy *lockedEntropy
-	refresh sync.Mutex // one refresh of the configuration at a time
+	refresh sync.Mutex   // one refresh of the configuration at a time
+	changes sync.RWMutex // held for reading by those that change endpoints; see append
+	tenancy sync.Mutex   // tenants change in the store and here in one order
+	wide    wide
 
 	ctx     context.Context // ends the background loops
 	cancel  context.CancelFunc
 	bg      sync.WaitGroup
+	notices sync.WaitGroup
 	outbox  chan struct{} // rung when the outbox may have something
-	gate    sync.RWMutex  // held for reading by callers that append
+	stale   chan struct{} // rung when the configuration couldn't be read again
+	gate    sync.RWMutex  // held for reading by callers that append or start something
 	stopped bool
 	started bool
 }
@@ -122,7 +127,7 @@ func New(opt Options) (*Engine, error) {
 		return nil, fmt.Errorf("engine: %w", err)
 	}
 	e := &Engine{opt: opt, store: opt.Store, log: opt.Logger, now: opt.Now, keys: keys, client: client, index: fanout.New(),
-		entropy: newEntropy(opt.Entropy), outbox: make(chan struct{}, 1)}
+		entropy: newEntropy(opt.Entropy), outbox: make(chan struct{}, 1), stale: make(chan struct{}, 1)}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	e.disp = dispatch.New(dispatch.Options{Store: opt.Store, Client: client, Keyring: keys, Logger: opt.Logger, Now: opt.Now,
 		Random: opt.Random, NewID: e.newULID, Observe: e.observe, UserAgent: opt.UserAgent, Version: opt.Version, CarryTrace: opt.CarryTrace,
@@ -161,8 +166,25 @@ func orDefault[T int | time.Duration](v, d T) T {
 }
 
 // Start loads the configuration and begins to deliver, what an earlier process
-// left first.
+// left first. It may be called once. When it fails nothing runs.
 func (e *Engine) Start(ctx context.Context) error {
+	e.gate.Lock()
+	if e.started || e.stopped {
+		e.gate.Unlock()
+		return errors.New("engine: it was started before")
+	}
+	e.started = true
+	e.gate.Unlock()
+	err := e.start(ctx)
+	if err != nil {
+		if stop := e.Stop(ctx); stop != nil {
+			e.log.Warn("the engine couldn't be stopped in order", "error", stop)
+		}
+	}
+	return err
+}
+
+func (e *Engine) start(ctx context.Context) error {
 	var err error
 	if e.idKey, err = e.setting(ctx, "event_id_key"); err != nil {
 		return err
@@ -176,9 +198,15 @@ func (e *Engine) Start(ctx context.Context) error {
 	if err := e.disp.Start(); err != nil {
 		return err
 	}
-	e.started = true
+	if err := e.resumeWide(ctx); err != nil {
+		return err
+	}
+	if err := e.resumeReplays(ctx); err != nil {
+		return err
+	}
 	e.bg.Go(e.fanOutLoop)
-	return e.resumeReplays(ctx)
+	e.bg.Go(e.refreshLoop)
+	return nil
 }
 
 // setting reads a random value that is made at first use and kept.
@@ -221,20 +249,101 @@ func (e *Engine) reload(ctx context.Context) error {
 	return nil
 }
 
+// refreshed is reload after a change that is in the store already: whoever asked
+// for it may be gone by now, and it must reach the lanes all the same. Where
+// that fails, refreshLoop goes on.
+func (e *Engine) refreshed() {
+	ctx, cancel := context.WithTimeout(context.Background(), refreshLimit)
+	defer cancel()
+	if err := e.reload(ctx); err != nil {
+		e.log.Warn("the configuration couldn't be read again; trying again", "error", err)
+		signal(e.stale)
+	}
+}
+
+const (
+	refreshLimit = 5 * time.Second // on one reading of the configuration
+	refreshEvery = 5 * time.Second // the oldest that a configuration gets, whoever changed it
+	refreshRetry = 250 * time.Millisecond
+)
+
+// refreshLoop follows changes that were made past this engine, or that couldn't
+// be read when they were made.
+func (e *Engine) refreshLoop() {
+	wait := time.NewTimer(refreshEvery)
+	defer wait.Stop()
+	for {
+		select {
+		case <-e.ctx.Done():
+			return
+		case <-e.stale:
+			wait.Reset(refreshRetry)
+		case <-wait.C:
+			next := refreshEvery
+			ctx, cancel := context.WithTimeout(e.ctx, refreshLimit)
+			if err := e.reload(ctx); err != nil && e.ctx.Err() == nil {
+				e.log.Warn("the configuration couldn't be read; trying again", "error", err)
+				next = refreshRetry
+			}
+			cancel()
+			wait.Reset(next)
+		}
+	}
+}
+
+// enter holds the gate for something that Stop must wait for.
+func (e *Engine) enter() (leave func(), err error) {
+	e.gate.RLock()
+	if e.stopped {
+		e.gate.RUnlock()
+		return nil, errStopping
+	}
+	return e.gate.RUnlock, nil
+}
+
+var errStopping = surehook.Errorf(surehook.Stopping, "the engine is stopping")
+
 // Stop refuses new events, lets attempts in flight end until ctx ends, cancels
 // the rest, and records what they came to. What wasn't attempted stays in the
-// store. It may be called twice.
+// store. An error says that the store didn't answer in time; nothing is lost,
+// but deliveries may be repeated. It may be called twice.
 func (e *Engine) Stop(ctx context.Context) error {
-	e.gate.Lock()
-	e.stopped = true
-	e.gate.Unlock()
 	e.cancel()
-	e.bg.Wait()
-	if e.started {
-		e.disp.Stop(ctx)
+	closed := make(chan struct{})
+	go func() {
+		e.gate.Lock() // what was let in may go on to its end
+		e.stopped = true
+		e.gate.Unlock()
+		e.bg.Wait()
+		close(closed)
+	}()
+	var err error
+	select {
+	case <-closed:
+	case <-ctx.Done():
+		select { // a stop without patience is no error by itself
+		case <-closed:
+		case <-time.After(time.Second):
+			err = surehook.Errorf(surehook.Unavailable, "the store didn't answer before the stop")
+		}
 	}
+	err = errors.Join(err, e.disp.Stop(ctx))
+	e.waitNotices(ctx)
 	e.client.Close()
-	return nil
+	return err
+}
+
+// waitNotices waits for the operator's hook, which may hang.
+func (e *Engine) waitNotices(ctx context.Context) {
+	told := make(chan struct{})
+	go func() {
+		e.notices.Wait()
+		close(told)
+	}()
+	select {
+	case <-told:
+	case <-ctx.Done():
+	}
 }
 
 // Store gives the engine's store, for reading.

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -33,14 +32,15 @@ func (e *Engine) Publish(ctx context.Context, ev surehook.Event) (Receipt, error
 }
 
 // Enqueue stores events and delivers them. Each is accepted or refused by itself
-// (Receipt.Err); those that are accepted share one transaction. An error means
-// that none was accepted, or, with code store_unavailable, that this isn't
-// known: publishing again with the same ids is safe.
+// (Receipt.Err); those that are accepted share a transaction, or several if their
+// deliveries are many thousands. An error means that none was accepted. With code
+// store_unavailable, of Enqueue or of a receipt, that isn't known: publishing
+// again with the same ids is safe.
 func (e *Engine) Enqueue(ctx context.Context, events ...surehook.Event) ([]Receipt, error) {
 	e.gate.RLock()
 	defer e.gate.RUnlock()
 	if e.stopped {
-		return nil, surehook.Errorf(surehook.Stopping, "the engine is stopping")
+		return nil, errStopping
 	}
 	receipts := make([]Receipt, len(events))
 	good := make([]*surehook.Event, 0, len(events))
@@ -51,6 +51,10 @@ func (e *Engine) Enqueue(ctx context.Context, events ...surehook.Event) ([]Recei
 		if err := e.check(&ev); err != nil {
 			receipts[i].Err = err
 			continue
+		}
+		ev.Key, ev.Sequence, ev.About, ev.Erased = 0, 0, "", false // ours to say
+		if !traceparent(ev.Trace) {
+			ev.Trace = "" // as the standard for it says
 		}
 		if ev.ID == "" {
 			ev.ID = "evt_" + e.newULID(now)
@@ -65,95 +69,27 @@ func (e *Engine) Enqueue(ctx context.Context, events ...surehook.Event) ([]Recei
 	if len(good) == 0 {
 		return receipts, ctx.Err()
 	}
-	appended, err := e.append(ctx, good, nil)
-	if err != nil {
-		return nil, err
-	}
-	for j, a := range appended {
-		r := &receipts[where[j]]
-		r.Duplicate, r.Deliveries, r.Err = a.Duplicate, len(a.Deliveries), a.Err
-	}
-	return receipts, nil
-}
-
-// append matches, reserves, stores and hands over. outbox has the outbox row of
-// each event, or is nil.
-func (e *Engine) append(ctx context.Context, events []*surehook.Event, outbox []int64) ([]surehook.Appended, error) {
-	for try := 0; ; try++ {
-		if err := ctx.Err(); err != nil {
+	for done := 0; done < len(good); {
+		stored, wide, err := e.append(ctx, good[done:], nil)
+		if err != nil && done == 0 {
 			return nil, err
 		}
-		items := make([]surehook.Append, len(events))
-		version := e.index.Version()
-		for i, ev := range events {
-			matched, v := e.index.Match(ev)
-			version = min(version, v)
-			items[i] = surehook.Append{Event: ev, Targets: e.disp.Reserve(matched, len(ev.Data))}
-			if outbox != nil {
-				items[i].Outbox = outbox[i]
+		if err != nil { // what was accepted before stays accepted
+			for _, i := range where[done:] {
+				receipts[i].Err = err
+			}
+			break
+		}
+		for i, a := range stored {
+			r := &receipts[where[done+i]]
+			r.Duplicate, r.Deliveries, r.Err = a.Duplicate, len(a.Deliveries), a.Err
+			if job := wide[i]; job != nil {
+				r.Deliveries += job.all
 			}
 		}
-		appended, err := e.store.Append(ctx, version, items)
-		if err == nil {
-			e.handOff(items, appended)
-			return appended, nil
-		}
-		for i := range items {
-			e.disp.Cancel(items[i].Targets)
-		}
-		if !errors.Is(err, surehook.ErrConfigChanged) || try == 10 {
-			return nil, err
-		}
-		if err := e.reload(ctx); err != nil {
-			return nil, err
-		}
+		done += len(stored)
 	}
-}
-
-func (e *Engine) handOff(items []surehook.Append, appended []surehook.Appended) {
-	for i := range items {
-		if len(appended[i].Deliveries) == 0 {
-			e.disp.Cancel(items[i].Targets) // a duplicate, or refused
-			continue
-		}
-		e.disp.HandOff(items[i].Event, items[i].Targets, appended[i].Deliveries)
-	}
-}
-
-// fanOutLoop takes events out of the outbox: those that were written in
-// somebody's transaction, ours (webhook.disabled) included.
-func (e *Engine) fanOutLoop() {
-	const limit = 256
-	tick := time.NewTicker(250 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		n, err := e.fanOut(limit)
-		if err != nil && e.ctx.Err() == nil {
-			e.log.Warn("the outbox couldn't be fanned out; trying again", "error", err)
-		}
-		if n == limit {
-			continue
-		}
-		select {
-		case <-e.ctx.Done():
-			return
-		case <-e.outbox:
-		case <-tick.C:
-		}
-	}
-}
-
-func (e *Engine) fanOut(limit int) (int, error) {
-	rows, err := e.store.Outbox(e.ctx, limit)
-	if err != nil || len(rows) == 0 {
-		return 0, err
-	}
-	events, ids := make([]*surehook.Event, len(rows)), make([]int64, len(rows))
-	for i, r := range rows {
-		events[i], ids[i] = r.Event, r.ID
-	}
-	_, err = e.append(e.ctx, events, ids)
-	return len(rows), err
+	return receipts, nil
 }
 
 // validJSON tells whether data is one JSON value. gjson's check is several times
@@ -192,6 +128,27 @@ func eventID(s string) bool {
 	return len(s) >= 1 && len(s) <= 200
 }
 
+// traceparent tells values of the W3C header of that name: four groups of hex
+// digits. It goes into a header, so nothing else may.
+func traceparent(s string) bool {
+	if len(s) != 55 {
+		return false
+	}
+	for i := range len(s) {
+		switch c := s[i]; i {
+		case 2, 35, 52:
+			if c != '-' {
+				return false
+			}
+		default:
+			if !(c >= '0' && c <= '9' || c >= 'a' && c <= 'f') {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // printable tells names of tenants and the like: ASCII without spaces.
 func printable(s string) bool {
 	for i := range len(s) {
@@ -216,6 +173,8 @@ func (e *Engine) check(ev *surehook.Event) error {
 		return surehook.Invalid("type", "is one that only surehook itself emits")
 	case ev.ID != "" && !eventID(ev.ID):
 		return surehook.Invalid("id", "must be at most 200 characters of A-Z a-z 0-9 _ : - (no dot)")
+	case !ev.OccurredAt.IsZero() && (ev.OccurredAt.UTC().Year() < 1 || ev.OccurredAt.UTC().Year() > 9999):
+		return surehook.Invalid("occurred_at", "must lie in the years 1 to 9999")
 	case len(ev.Data) == 0:
 		return surehook.Invalid("data", "is required; it may be any JSON value")
 	case len(ev.Data) > e.opt.MaxEventBytes:

@@ -159,6 +159,11 @@ func (e *Engine) StartReplay(ctx context.Context, id string, req ReplayRequest, 
 	}
 	r := &surehook.Replay{ID: e.NewID("rpl"), EndpointKey: ep.Key, EndpointID: ep.ID, Since: req.Since, Until: req.Until, Status: req.Status,
 		State: surehook.ReplayRunning, CreatedAt: now, UpdatedAt: now}
+	leave, err := e.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	if err := e.store.CreateReplay(ctx, r, e.audit(by, "webhook.replay", id, ep.Tenant, `{"job":"`+r.ID+`"}`)); err != nil {
 		return nil, err
 	}
@@ -193,6 +198,8 @@ func (e *Engine) runReplay(r *surehook.Replay) {
 		case err == nil:
 			wait = time.Second
 			continue
+		case e.ctx.Err() != nil:
+			return // a stop ends no job: it goes on after the next start
 		case surehook.CodeOf(err) != surehook.Unavailable:
 			e.log.Error("a replay failed", "replay_id", r.ID, "error", err)
 			if err := e.store.EndReplay(e.ctx, r.ID, surehook.ReplayFailed, string(surehook.CodeOf(err))); err != nil {
@@ -218,19 +225,21 @@ func (e *Engine) stepReplay(r *surehook.Replay) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	next := *r // a step that isn't written must be made again from where it began
 	var keys []int64
 	for _, ev := range page {
-		r.Cursor = ev.Key
-		r.Scanned++
+		next.Cursor = ev.Key
+		next.Scanned++
 		if e.index.Wants(ep, ev) {
 			keys = append(keys, ev.Key)
 		}
 	}
-	r.Queued += int64(len(keys))
-	r.UpdatedAt = e.now()
-	if err := e.store.AdvanceReplay(e.ctx, r, keys); err != nil {
+	next.Queued += int64(len(keys))
+	next.UpdatedAt = e.now()
+	if err := e.store.AdvanceReplay(e.ctx, &next, keys); err != nil {
 		return false, err
 	}
+	*r = next
 	e.disp.Wake(r.EndpointKey)
 	if now, err := e.store.GetReplay(e.ctx, r.ID); err != nil || now.State != surehook.ReplayRunning {
 		return false, err // cancelled meanwhile

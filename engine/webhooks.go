@@ -16,7 +16,8 @@ import (
 	"github.com/surehook/surehook/signing"
 )
 
-// MaxOverlap bounds how long a rotated secret goes on signing.
+// MaxOverlap bounds how long a rotated secret goes on signing, whatever the
+// profile.
 const MaxOverlap = 168 * time.Hour
 
 // Actor is who asks for a change, for the audit log.
@@ -84,10 +85,14 @@ func (e *Engine) CreateWebhook(ctx context.Context, w Webhook, by Actor) (*sureh
 	if ep.Secrets.Current, err = e.keys.Seal(dispatch.SecretTable, dispatch.CurrentColumn, ep.ID, raw); err != nil {
 		return nil, "", err
 	}
-	if err := e.store.CreateEndpoint(ctx, ep, max(e.opt.MaxWebhooks, 0), e.audit(by, "webhook.create", ep.ID, ep.Tenant, "")); err != nil {
+	e.changes.RLock()
+	err = e.store.CreateEndpoint(ctx, ep, max(e.opt.MaxWebhooks, 0), e.audit(by, "webhook.create", ep.ID, ep.Tenant, ""))
+	e.changes.RUnlock()
+	if err != nil {
 		return nil, "", err
 	}
-	return ep, shown, e.reload(ctx)
+	e.refreshed()
+	return ep, shown, nil
 }
 
 // secret makes a signing secret, or takes an existing one: its bytes, and how it
@@ -192,19 +197,26 @@ func (p *Patch) enable(ep *surehook.Endpoint) error {
 }
 
 func (e *Engine) change(ctx context.Context, id string, f func(*surehook.Endpoint) error, a *surehook.AuditEntry) (*surehook.Endpoint, error) {
+	e.changes.RLock()
 	ep, err := e.store.UpdateEndpoint(ctx, id, f, a)
+	e.changes.RUnlock()
 	if err != nil {
 		return nil, err
 	}
-	return ep, e.reload(ctx)
+	e.refreshed()
+	return ep, nil
 }
 
 // DeleteWebhook removes an endpoint; what waits for it is dropped.
 func (e *Engine) DeleteWebhook(ctx context.Context, id string, by Actor) error {
-	if err := e.store.DeleteEndpoint(ctx, id, e.audit(by, "webhook.delete", id, "", "")); err != nil {
+	e.changes.RLock()
+	err := e.store.DeleteEndpoint(ctx, id, e.audit(by, "webhook.delete", id, "", ""))
+	e.changes.RUnlock()
+	if err != nil {
 		return err
 	}
-	return e.reload(ctx)
+	e.refreshed()
+	return nil
 }
 
 // RotateSecret gives an endpoint a new secret. The old one signs beside it for
@@ -215,6 +227,11 @@ func (e *Engine) RotateSecret(ctx context.Context, id string, overlap time.Durat
 	}
 	var shown string
 	ep, err := e.change(ctx, id, func(ep *surehook.Endpoint) error {
+		if p, ok := profile.ByName(ep.Profile); ok {
+			if err := p.Overlap(overlap); err != nil {
+				return err
+			}
+		}
 		raw, s, err := e.secret(ep.Signature, "")
 		if err != nil {
 			return err
@@ -266,8 +283,16 @@ func (e *Engine) TestWebhook(ctx context.Context, id string, by Actor) (*surehoo
 	if err != nil {
 		return nil, err
 	}
+	leave, err := e.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(e.ctx, cancel)() // a stop doesn't wait for the receiver
 	ev := &surehook.Event{ID: e.NewID("evt"), Type: surehook.TypeTest, Tenant: ep.Tenant, OccurredAt: e.now(), About: ep.ID, Data: []byte(`{"message":"hello"}`)}
-	if _, err := e.append(ctx, []*surehook.Event{ev}, nil); err != nil {
+	if _, _, err := e.append(ctx, []*surehook.Event{ev}, nil); err != nil {
 		return nil, err
 	}
 	a, err := e.disp.Test(ctx, ep, ev)
@@ -362,7 +387,7 @@ func checkLimits(l surehook.Limits) error {
 		return surehook.Invalid("limits.attempts", "must be 1 to 100")
 	case l.Timeout != 0 && (l.Timeout < 100*time.Millisecond || l.Timeout > time.Minute):
 		return surehook.Invalid("limits.timeout_ms", "must be 100 to 60000")
-	case l.Rate < 0 || l.Rate > 100_000 || (l.Rate > 0 && l.Rate < 0.001):
+	case l.Rate != 0 && !(l.Rate >= 0.001 && l.Rate <= 100_000): // NaN as well
 		return surehook.Invalid("limits.rate_per_second", "must be 0.001 to 100000, or 0 for no limit")
 	case l.Concurrency < 0 || l.Concurrency > 256:
 		return surehook.Invalid("limits.concurrency", "must be 1 to 256")

@@ -46,10 +46,8 @@ type Try struct {
 // send makes one attempt, whatever for: first try, retry, replay and test come
 // this way. The timestamp and the signatures are fresh, the bytes are not.
 func (d *Dispatcher) send(ctx context.Context, r *route, p *parcel, number int) (*surehook.Attempt, egress.Result) {
-	start := d.now()
-	a := &surehook.Attempt{ID: "dlv_" + d.opt.NewID(start), EventKey: p.event.Key, EndpointKey: r.Key, EventID: p.event.ID,
-		EventType: p.event.Type, EndpointID: r.ID, Number: number, CreatedAt: start}
-	res := d.request(ctx, r, p, number, start)
+	a := d.begun(r, p, number)
+	res := d.request(ctx, r, p, number, a.CreatedAt)
 	a.Code, a.HTTPStatus, a.Error, a.Duration = res.Code, res.Status, res.Err, res.Phases.Total
 	a.Phases = surehook.Phases{Resolve: res.Phases.Resolve, Connect: res.Phases.Connect, TLS: res.Phases.TLS,
 		Write: res.Phases.Write, Wait: res.Phases.Wait, Read: res.Phases.Read}
@@ -86,42 +84,57 @@ func (d *Dispatcher) request(ctx context.Context, r *route, p *parcel, number in
 }
 
 // attempt makes a row's next attempt and hands its outcome to the recorder.
-func (l *lane) attempt(it item, r *route) {
-	d := l.d
-	a, res := d.safeSend(r, it.parcel, it.Attempt+1)
+func (l *lane) attempt(t turn) {
+	d, r := l.d, t.route
+	a, res := d.safeSend(d.ctx, r, t.parcel, t.Attempt+1)
 	if res.Cancelled {
-		l.finished(false, true, false, 0)
-		d.recorder.put(result{Outcome: surehook.Outcome{Delivery: it.Delivery, Decision: surehook.Release}, lane: l})
+		l.finished(end{mute: true, probe: t.probe})
+		d.recorder.put(result{Outcome: surehook.Outcome{Delivery: t.Delivery, Decision: surehook.Release}, lane: l})
 		return
 	}
-	o := surehook.Outcome{Delivery: it.Delivery, Attempt: a, Version: r.Version}
+	o := surehook.Outcome{Delivery: t.Delivery, Attempt: a, Version: r.Version}
 	later := retry.After(res.RetryAfter, d.now())
-	o.Decision, o.Wait = d.decide(r, a, it.FirstAttempt, later)
+	o.Decision, o.Wait = d.decide(r, a, t.FirstAttempt, later)
 	a.Status = statusOf(o.Decision)
-	throttled := r.profile.Throttles(a.HTTPStatus)
-	pause := min(later, probeLatest)
+	e := end{ok: o.Decision == surehook.Finish, mute: a.Code.Ours(), probe: t.probe,
+		throttled: r.profile.Throttles(a.HTTPStatus), pause: min(later, probeLatest)}
 	if a.Code == surehook.Status410 && r.profile.Gone {
-		throttled, pause = true, probeLatest // nothing more is sent while the disabling is written
+		e.throttled, e.pause = true, probeLatest // nothing more is sent while the disabling is written
 	}
-	l.finished(o.Decision == surehook.Finish, false, throttled, pause)
-	d.opt.Observe(Try{Endpoint: r.Endpoint, Event: it.parcel.event, Attempt: a, Decision: o.Decision, Wait: o.Wait,
-		Host: r.host(), First: it.FirstAttempt == 1 && it.Attempt == 0})
+	l.finished(e)
+	d.observe(Try{Endpoint: r.Endpoint, Event: t.parcel.event, Attempt: a, Decision: o.Decision, Wait: o.Wait,
+		Host: r.host(), First: t.FirstAttempt == 1 && t.Attempt == 0})
 	d.recorder.put(result{Outcome: o, lane: l, rule: r.rule(d)})
+}
+
+// observe tells the observer. What it does wrong is no delivery's fault.
+func (d *Dispatcher) observe(t Try) {
+	defer func() {
+		if v := recover(); v != nil {
+			d.log.Error("an observer of attempts panicked", "panic", v)
+		}
+	}()
+	d.opt.Observe(t)
 }
 
 // safeSend keeps a panic in one attempt from taking the process, and every other
 // delivery, with it.
-func (d *Dispatcher) safeSend(r *route, p *parcel, number int) (a *surehook.Attempt, res egress.Result) {
+func (d *Dispatcher) safeSend(ctx context.Context, r *route, p *parcel, number int) (a *surehook.Attempt, res egress.Result) {
 	defer func() {
 		if v := recover(); v != nil {
 			d.log.Error("an attempt panicked", "webhook_id", r.ID, "event_id", p.event.ID, "panic", v)
-			now := d.now()
-			a = &surehook.Attempt{ID: "dlv_" + d.opt.NewID(now), EventKey: p.event.Key, EndpointKey: r.Key, EventID: p.event.ID,
-				EndpointID: r.ID, Number: number, CreatedAt: now, Code: surehook.Crashed, Error: "the attempt failed inside the sender"}
-			res = egress.Result{Code: surehook.Crashed}
+			a, res = d.begun(r, p, number), egress.Result{Code: surehook.Crashed}
+			a.Code, a.Error = surehook.Crashed, "the attempt failed inside the sender"
 		}
 	}()
-	return d.send(d.ctx, r, p, number)
+	return d.send(ctx, r, p, number)
+}
+
+// begun is the record of an attempt that starts now.
+func (d *Dispatcher) begun(r *route, p *parcel, number int) *surehook.Attempt {
+	now := d.now()
+	return &surehook.Attempt{ID: "dlv_" + d.opt.NewID(now), EventKey: p.event.Key, EndpointKey: r.Key, EventID: p.event.ID,
+		EventType: p.event.Type, EndpointID: r.ID, Number: number, CreatedAt: now}
 }
 
 // decide is the one place where an outcome becomes a decision.
@@ -145,15 +158,6 @@ func statusOf(d surehook.Decision) surehook.AttemptStatus {
 		return surehook.AttemptFailed
 	}
 	return surehook.AttemptDead
-}
-
-// fresh gives the lane's route, compiled anew when its secrets have been in
-// memory long enough. Callers hold mu.
-func (l *lane) fresh() *route {
-	if l.d.now().After(l.route.expires) {
-		l.route = l.d.compile(l.route.Endpoint)
-	}
-	return l.route
 }
 
 func (r *route) host() string {

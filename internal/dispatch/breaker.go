@@ -16,7 +16,7 @@ type breaker struct {
 	failures int       // in a row
 	until    time.Time // open until then
 	wait     time.Duration
-	probing  bool
+	probing  bool // one attempt is under way to find out
 }
 
 // state names where the breaker stands, for metrics and people.
@@ -42,19 +42,21 @@ func (b *breaker) ready(now time.Time) (bool, time.Time) {
 	return !b.probing, time.Time{}
 }
 
-// start marks an attempt as started.
-func (b *breaker) start() {
-	if b.failures >= breakerOpens {
-		b.probing = true
-	}
+// start marks an attempt as started, and tells whether it is the probe, which
+// must be said when it is done.
+func (b *breaker) start() (probe bool) {
+	b.probing = b.failures >= breakerOpens
+	return b.probing
 }
 
-// done takes an attempt's outcome. A cancelled one tells nothing.
-func (b *breaker) done(ok, cancelled bool, now time.Time) {
-	b.probing = false
+// done takes an attempt's end. One that tells nothing changes nothing.
+func (b *breaker) done(e end, now time.Time) {
+	if e.probe {
+		b.probing = false // those that started before it opened don't end the probe
+	}
 	switch {
-	case cancelled:
-	case ok:
+	case e.mute:
+	case e.ok:
 		*b = breaker{}
 	default:
 		b.failures++

@@ -24,7 +24,7 @@ import (
 // Options of a dispatcher. Every field is required unless it says otherwise.
 type Options struct {
 	Store       surehook.Queue
-	Client      *egress.Client
+	Client      client
 	Keyring     sealed
 	Logger      *slog.Logger
 	Now         func() time.Time
@@ -42,18 +42,30 @@ type Options struct {
 	OnDisabled func([]*surehook.Endpoint)
 }
 
+// client makes one attempt at a time; an egress.Client is one.
+type client interface {
+	ParseURL(raw string) (*egress.Target, error)
+	Do(ctx context.Context, r *egress.Request) egress.Result
+}
+
+// recordGrace is the time for outcomes to be written when a drain is over.
+const recordGrace = 3 * time.Second
+
 // Dispatcher runs the lanes of one node.
 type Dispatcher struct {
 	opt    Options
 	store  surehook.Queue
-	client *egress.Client
+	client client
 	log    *slog.Logger
 	now    func() time.Time
 
+	open     context.Context // ends when the drain begins
+	halt     context.CancelFunc
 	ctx      context.Context // ends when attempts must end
 	cancel   context.CancelFunc
 	cut      chan struct{} // closed when even recording must end
 	draining atomic.Bool
+	started  atomic.Bool
 
 	mu       sync.Mutex
 	lanes    map[int64]*lane
@@ -63,49 +75,42 @@ type Dispatcher struct {
 	claims   chan struct{}
 	work     sync.WaitGroup
 	sweep    sync.WaitGroup
-	stopped  chan struct{}
 	stop     sync.Once
+	stopErr  error
 }
-
-// memory counts the bytes of event data in lanes.
-type memory struct {
-	limit int64
-	used  atomic.Int64
-}
-
-func (m *memory) fits(size int) bool { return m.used.Load()+int64(size) <= m.limit }
-func (m *memory) add(size int)       { m.used.Add(int64(size)) }
-
-// room is what a claim may still take; never nothing, so that every lane goes on.
-func (m *memory) room() int { return int(max(m.limit-m.used.Load(), 1)) }
 
 // New makes a dispatcher. Start runs it.
 func New(opt Options) *Dispatcher {
 	d := &Dispatcher{opt: opt, store: opt.Store, client: opt.Client, log: opt.Logger, now: opt.Now, cut: make(chan struct{}),
-		lanes: make(map[int64]*lane), slots: newSlots(opt.MaxInFlight), claims: make(chan struct{}, 16), stopped: make(chan struct{})}
+		lanes: make(map[int64]*lane), slots: newSlots(opt.MaxInFlight), claims: make(chan struct{}, 16)}
 	d.memory.limit = int64(opt.MaxMemory)
 	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.open, d.halt = context.WithCancel(d.ctx)
 	d.recorder = newRecorder(d)
 	return d
 }
 
-// Start begins to deliver. Endpoints must have been given by Update first.
+// Start begins to deliver. Endpoints must have been given by Update first. It may
+// be called once; Stop belongs after it, whatever it answers.
 func (d *Dispatcher) Start() error {
+	d.started.Store(true)
 	go d.recorder.run()
-	if err := d.scan(context.Background()); err != nil {
+	if err := d.scan(d.open); err != nil {
 		return err
 	}
+	d.forgetTombstones()
 	d.sweep.Go(func() {
 		tick := time.NewTicker(time.Minute)
 		defer tick.Stop()
 		for {
 			select {
-			case <-d.stopped:
+			case <-d.open.Done():
 				return
 			case <-tick.C:
-				if err := d.scan(d.ctx); err != nil && !d.draining.Load() {
+				if err := d.scan(d.open); err != nil && !d.draining.Load() {
 					d.log.Warn("looking for due deliveries failed; trying again", "error", err)
 				}
+				d.shed()
 			}
 		}
 	})
@@ -127,39 +132,82 @@ func (d *Dispatcher) scan(ctx context.Context) error {
 	return nil
 }
 
-// Update takes an endpoint's new configuration, tombstones included.
+// shed lets idle lanes forget their secrets.
+func (d *Dispatcher) shed() {
+	now := d.now()
+	for _, l := range d.all() {
+		l.shed(now)
+	}
+}
+
+func (d *Dispatcher) all() []*lane {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	lanes := make([]*lane, 0, len(d.lanes))
+	for _, l := range d.lanes {
+		lanes = append(lanes, l)
+	}
+	return lanes
+}
+
+// Update takes an endpoint's new configuration, tombstones included. One that is
+// older than what the lane has changes nothing.
 func (d *Dispatcher) Update(e *surehook.Endpoint) {
 	r := d.compile(e)
 	d.mu.Lock()
 	l := d.lanes[e.Key]
 	if l == nil {
-		l = &lane{d: d, key: e.Key, tenant: e.Tenant, room: queueStart}
+		l = &lane{d: d, key: e.Key, tenant: e.Tenant, room: queueStart, route: r, limiter: limiter(e.Limits.Rate)}
 		d.lanes[e.Key] = l
 	}
 	d.mu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.route != nil && (l.route.URL != e.URL || (!l.route.Enabled && e.Enabled)) {
+	old := l.route
+	if old.Version > e.Version {
+		return
+	}
+	if old.URL != e.URL || (!old.live && r.live) {
 		l.breaker, l.throttle, l.pauseTo = breaker{}, 0, time.Time{} // another receiver, or another chance
 	}
-	if l.route == nil || l.route.Limits.Rate != e.Limits.Rate {
-		l.limiter = nil
-		if e.Limits.Rate > 0 {
-			l.limiter = rate.NewLimiter(rate.Limit(e.Limits.Rate), max(int(e.Limits.Rate), 1))
-		}
+	if old.Limits.Rate != e.Limits.Rate {
+		l.limiter, l.pauseTo = limiter(e.Limits.Rate), time.Time{} // the pause was the old rate's
 	}
 	l.route = r
-	if !e.Enabled || e.Deleted {
-		l.more = true // rows may be there that are to be ended
+	if d.started.Load() && (!r.live || !old.live) {
+		l.more = true // rows may be there that are to be ended, or wait for the endpoint
 	}
 	l.kick()
 }
 
-// Forget drops the lane of a tombstone that has no rows any more.
-func (d *Dispatcher) Forget(key int64) {
+func limiter(perSecond float64) *rate.Limiter {
+	if perSecond <= 0 {
+		return nil
+	}
+	return rate.NewLimiter(rate.Limit(perSecond), max(int(perSecond), 1))
+}
+
+// forgetTombstones drops the lanes of deleted endpoints that have no rows, after
+// the first scan.
+func (d *Dispatcher) forgetTombstones() {
+	for _, l := range d.all() {
+		d.forget(l)
+	}
+}
+
+// forget drops a lane that nothing comes from any more.
+func (d *Dispatcher) forget(l *lane) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.lanes, key)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if d.lanes[l.key] != l || !l.quiet() {
+		return
+	}
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+	delete(d.lanes, l.key)
 }
 
 func (d *Dispatcher) lane(key int64) *lane {
@@ -183,7 +231,17 @@ func (d *Dispatcher) Reserve(endpoints []*surehook.Endpoint, size int) []surehoo
 func (d *Dispatcher) Cancel(targets []surehook.Target) {
 	for _, t := range targets {
 		if t.Owned {
-			d.lane(t.EndpointKey).unreserve()
+			d.lane(t.EndpointKey).unreserve() // a lane with promises isn't forgotten
+		}
+	}
+}
+
+// Doubt has the lanes look, in a moment, for rows that may have been stored
+// although the store couldn't say so.
+func (d *Dispatcher) Doubt(targets []surehook.Target) {
+	for _, t := range targets {
+		if l := d.lane(t.EndpointKey); l != nil {
+			l.dueAt(d.now().Add(claimRetry))
 		}
 	}
 }
@@ -195,7 +253,7 @@ func (d *Dispatcher) HandOff(e *surehook.Event, targets []surehook.Target, rows 
 	for i, t := range targets {
 		l := d.lane(t.EndpointKey)
 		switch {
-		case l == nil: // deleted meanwhile; its rows are swept
+		case l == nil: // deleted, and not promised: the row goes with the endpoint
 		case t.Owned:
 			l.push(item{Delivery: rows[i], parcel: p})
 		default:
@@ -213,9 +271,15 @@ func (d *Dispatcher) Wake(endpoint int64) {
 
 // Test makes one attempt at an endpoint, disabled or not, and records it.
 func (d *Dispatcher) Test(ctx context.Context, e *surehook.Endpoint, ev *surehook.Event) (*surehook.Attempt, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(d.ctx, cancel)()
 	r := d.compile(e)
-	a, res := d.send(ctx, r, newParcel(ev), 1)
+	a, res := d.safeSend(ctx, r, newParcel(ev), 1)
 	if res.Cancelled {
+		if d.ctx.Err() != nil {
+			return nil, surehook.Errorf(surehook.Stopping, "the engine is stopping")
+		}
 		return nil, context.Cause(ctx)
 	}
 	a.Test = true
@@ -224,23 +288,10 @@ func (d *Dispatcher) Test(ctx context.Context, e *surehook.Endpoint, ev *surehoo
 	if decision == surehook.Finish {
 		a.Status = surehook.AttemptSucceeded
 	}
-	d.opt.Observe(Try{Endpoint: e, Event: ev, Attempt: a, Decision: surehook.Note, Host: r.host()})
+	d.observe(Try{Endpoint: e, Event: ev, Attempt: a, Decision: surehook.Note, Host: r.host()})
 	_, err := d.store.Record(ctx, []surehook.Outcome{{Decision: surehook.Note, Attempt: a, Version: e.Version,
 		Delivery: surehook.Delivery{EventKey: ev.Key, EndpointKey: e.Key}}}, nil)
 	return a, err
-}
-
-// end buries what is due of a disabled endpoint, or drops all of a deleted one,
-// in bounded steps.
-func (d *Dispatcher) end(endpoint int64, deleted bool) error {
-	const step = 1000
-	for !d.draining.Load() {
-		n, err := d.store.End(d.ctx, endpoint, surehook.EndpointDisabled, !deleted, !deleted, step)
-		if err != nil || n < step {
-			return err
-		}
-	}
-	return nil
 }
 
 func (d *Dispatcher) claimTurn() (release func()) {
@@ -259,40 +310,59 @@ func (d *Dispatcher) giveSlot(suspect bool) {
 	}
 }
 
-func (d *Dispatcher) onDisabled(es []*surehook.Endpoint) { d.opt.OnDisabled(es) }
-
 // Stop drains: no new attempts start, queued rows are freed, attempts in flight
 // end by themselves until ctx ends, and are cancelled then; what they came to is
-// recorded. It may be called twice.
-func (d *Dispatcher) Stop(ctx context.Context) {
-	d.stop.Do(func() {
-		d.draining.Store(true)
-		close(d.stopped)
-		d.sweep.Wait()
-		d.mu.Lock()
-		for _, l := range d.lanes {
-			l.mu.Lock()
-			if l.timer != nil {
-				l.timer.Stop()
-			}
-			l.release()
-			l.mu.Unlock()
-		}
-		d.mu.Unlock()
-		idle := make(chan struct{})
-		go func() {
-			d.work.Wait()
-			close(idle)
-		}()
-		select {
-		case <-idle:
-		case <-ctx.Done():
-		}
-		d.cancel()
-		grace := time.AfterFunc(3*time.Second, func() { close(d.cut) })
-		<-idle
-		close(d.recorder.stop)
-		<-d.recorder.done
-		grace.Stop()
-	})
+// recorded. A store that doesn't answer can't hold it up for ever: that is an
+// error, and the deliveries concerned will be made again. It may be called twice.
+func (d *Dispatcher) Stop(ctx context.Context) error {
+	d.stop.Do(func() { d.stopErr = d.drain(ctx) })
+	return d.stopErr
 }
+
+func (d *Dispatcher) drain(ctx context.Context) error {
+	d.draining.Store(true)
+	d.halt()
+	defer d.cancel()
+	if !d.started.Load() {
+		return nil
+	}
+	// Whoever began to start work before draining was set holds its lane's lock:
+	// when each lane was locked once, no more work can come.
+	for _, l := range d.all() {
+		l.mu.Lock()
+		if l.timer != nil {
+			l.timer.Stop()
+		}
+		l.release()
+		l.mu.Unlock()
+	}
+	idle := make(chan struct{})
+	go func() {
+		d.sweep.Wait()
+		d.work.Wait()
+		close(idle)
+	}()
+	select {
+	case <-idle:
+	case <-ctx.Done():
+	}
+	d.cancel()
+	grace := time.AfterFunc(recordGrace, func() { close(d.cut) })
+	defer grace.Stop()
+	stuck := time.NewTimer(recordGrace + time.Second)
+	defer stuck.Stop()
+	select {
+	case <-idle:
+	case <-stuck.C:
+		return errStuck
+	}
+	close(d.recorder.stop)
+	select {
+	case <-d.recorder.done:
+		return nil
+	case <-stuck.C:
+		return errStuck
+	}
+}
+
+var errStuck = surehook.Errorf(surehook.Unavailable, "the store didn't answer before the stop; deliveries in flight will be made again")

@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"context"
 	"sync"
 	"time"
 
@@ -11,10 +10,15 @@ import (
 )
 
 const (
-	queueMin   = 8   // rows that a lane may always hold
+	queueMin   = 8   // rows that a lane may hold while memory isn't far over its limit
 	queueStart = 32  // before the endpoint has shown what it takes
 	queueMax   = 512 // for an endpoint that empties its queue again and again
 	suspectAt  = 3   // failures in a row
+)
+
+const (
+	leaseMargin = 5 * time.Second // that a lease must outlast an attempt's time-out by
+	leaseRetry  = time.Second     // until a lane looks again whether the lease was renewed
 )
 
 // item is a row in a lane, owned by this node.
@@ -23,9 +27,29 @@ type item struct {
 	parcel *parcel
 }
 
+// turn is an attempt that is to be made: a row, by which configuration, and
+// whether it probes a receiver whose breaker is open.
+type turn struct {
+	item
+	route *route
+	probe bool
+}
+
 // lane is an endpoint's queue on this node. Everything that may hold deliveries
 // back (a full queue, the breaker, a rate, a disabled endpoint) is state in
 // memory; waiting writes nothing.
+//
+// A lane with something to do is never without somebody who looks at it again.
+// Each reason to wait has its waker:
+//
+//	full queue, busy      the worker that takes a row, or ends
+//	no slot               giveSlot of whoever holds one
+//	pauseTo, breaker      the timer
+//	probe under way       the worker that probes
+//	places reserved       push or unreserve
+//	claim, end under way  their own end; after an error, the timer
+//	lease not renewed     the timer
+//	rows not known of     the scan each minute
 type lane struct {
 	d      *Dispatcher
 	key    int64
@@ -44,7 +68,7 @@ type lane struct {
 	ending   bool
 	wakeAt   time.Time // when timer fires; zero: it doesn't
 	timer    *time.Timer
-	pauseTo  time.Time // no attempt before (Retry-After of a throttling answer)
+	pauseTo  time.Time // no attempt before
 	breaker  breaker
 	limiter  *rate.Limiter
 
@@ -59,10 +83,10 @@ type lane struct {
 func (l *lane) reserve(size int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.more || !l.route.Enabled || l.d.draining.Load() || l.breaker.failures >= breakerOpens {
+	if l.more || !l.route.live || l.d.draining.Load() || l.breaker.failures >= breakerOpens {
 		return false
 	}
-	if n := len(l.queue) + l.reserved; n >= l.room || (n >= queueMin && !l.d.memory.fits(size)) {
+	if n := len(l.queue) + l.reserved; n >= l.room || !l.d.memory.fits(n, size) {
 		return false
 	}
 	l.reserved++
@@ -72,13 +96,16 @@ func (l *lane) reserve(size int) bool {
 // unreserve takes a promise back: the append failed or was a duplicate.
 func (l *lane) unreserve() {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.reserved--
-	l.mu.Unlock()
+	if l.more {
+		l.kick() // a claim may have waited for the place
+	}
 }
 
 // push hands a committed row over to its reserved place.
 func (l *lane) push(it item) {
-	l.d.memory.add(it.parcel.size())
+	l.d.memory.hold(it.parcel)
 	l.mu.Lock()
 	l.reserved--
 	l.queue = append(l.queue, it)
@@ -94,16 +121,21 @@ func (l *lane) overflow() {
 	l.mu.Unlock()
 }
 
-// dueAt notes when a row will be due.
+// dueAt notes when a row will be due. Those of a deleted endpoint needn't wait.
 func (l *lane) dueAt(t time.Time) {
 	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.route.Deleted {
+		l.more = true
+		l.kick()
+		return
+	}
 	l.wake(t)
-	l.mu.Unlock()
 }
 
 // wake makes sure that the lane looks again at t. Callers hold mu.
 func (l *lane) wake(t time.Time) {
-	if !l.wakeAt.IsZero() && !t.Before(l.wakeAt) {
+	if l.d.draining.Load() || (!l.wakeAt.IsZero() && !t.Before(l.wakeAt)) {
 		return
 	}
 	l.wakeAt = t
@@ -128,7 +160,7 @@ func (l *lane) kick() {
 	if l.d.draining.Load() {
 		return
 	}
-	if !l.route.Enabled {
+	if !l.route.live {
 		l.endRows()
 		return
 	}
@@ -137,13 +169,25 @@ func (l *lane) kick() {
 		if !l.d.slots.take(l, l.suspect()) {
 			break // granted later
 		}
-		l.begin()
+		l.begin(l.suspect())
+		if l.breaker.failures >= breakerOpens {
+			break // one probes
+		}
 	}
-	if l.more && !l.claiming && len(l.queue)+l.reserved <= l.room/2 && l.open(now) {
+	if l.more && !l.claiming && l.hungry() && l.open(now) {
 		l.grow()
 		l.claiming, l.more = true, false // the claim says whether there are more
 		l.d.work.Go(l.claim)
 	}
+}
+
+// hungry tells whether the queue is short enough for a claim to be worth its
+// write; a probe needs one row. Callers hold mu.
+func (l *lane) hungry() bool {
+	if l.breaker.failures >= breakerOpens {
+		return len(l.queue)+l.reserved == 0
+	}
+	return len(l.queue)+l.reserved <= l.room/2
 }
 
 // grow gives the lane more room when the endpoint has taken what there was.
@@ -173,6 +217,14 @@ func (l *lane) open(now time.Time) bool {
 	return ok
 }
 
+// pause closes the gate until t at least. Callers hold mu.
+func (l *lane) pause(t time.Time) {
+	if t.After(l.pauseTo) {
+		l.pauseTo = t
+	}
+	l.wake(l.pauseTo)
+}
+
 func (l *lane) limit() int {
 	if l.throttle > 0 {
 		return min(l.throttle, l.route.concurrency)
@@ -183,9 +235,8 @@ func (l *lane) limit() int {
 func (l *lane) suspect() bool { return l.breaker.failures >= suspectAt }
 
 // begin starts a worker that holds a slot. Callers hold mu.
-func (l *lane) begin() {
+func (l *lane) begin(suspect bool) {
 	l.running++
-	suspect := l.suspect()
 	l.d.work.Go(func() { l.work(suspect) })
 }
 
@@ -194,11 +245,10 @@ func (l *lane) begin() {
 func (l *lane) granted(suspect bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.d.draining.Load() || !l.startable(l.d.now()) {
+	if l.d.draining.Load() || !l.route.live || !l.startable(l.d.now()) {
 		return false
 	}
-	l.running++
-	l.d.work.Go(func() { l.work(suspect) })
+	l.begin(suspect)
 	l.kick() // and ask for the next one
 	return true
 }
@@ -206,12 +256,13 @@ func (l *lane) granted(suspect bool) bool {
 // work makes attempts while there are any to make. It holds a slot.
 func (l *lane) work(suspect bool) {
 	for {
-		l.d.recorder.behind(l.d.ctx)
-		it, rt, ok := l.pop()
+		l.d.recorder.behind(l.d.open)
+		t, ok := l.pop()
 		if !ok {
 			break
 		}
-		l.attempt(it, rt)
+		l.attempt(t)
+		l.d.memory.drop(t.parcel)
 		if l.d.slots.contended() || suspect != l.nowSuspect() {
 			break
 		}
@@ -221,6 +272,9 @@ func (l *lane) work(suspect bool) {
 	l.mu.Unlock()
 	l.d.giveSlot(suspect)
 	l.mu.Lock()
+	if l.route.Deleted {
+		l.more = true // so that the end finds the lane quiet, and lets it go
+	}
 	l.kick()
 	l.mu.Unlock()
 }
@@ -232,70 +286,88 @@ func (l *lane) nowSuspect() bool {
 }
 
 // pop takes the next row, if one may be attempted now by this worker.
-func (l *lane) pop() (item, *route, bool) {
+func (l *lane) pop() (turn, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for !l.d.draining.Load() && l.route.Enabled && len(l.queue) > 0 && l.running <= l.limit() && l.open(l.d.now()) {
-		if !l.paced() {
+	for !l.d.draining.Load() && l.route.live && len(l.queue) > 0 && l.running <= l.limit() {
+		now := l.d.now()
+		if !l.open(now) {
 			break
 		}
-		it := l.queue[0]
-		l.queue[0] = item{}
-		l.queue = l.queue[1:]
-		l.d.memory.add(-it.parcel.size())
-		if l.more && !l.claiming && len(l.queue)+l.reserved <= l.room/2 {
-			l.kick()
-		}
 		lease := l.d.store.Lease()
-		if it.Epoch != lease.Epoch {
+		if l.queue[0].Epoch != lease.Epoch {
+			l.d.memory.drop(l.take().parcel)
 			l.more = true // the row is free again, by another epoch's start
 			continue
 		}
-		if l.d.now().Add(l.route.timeout + 5*time.Second).After(lease.Until) {
-			l.more = true
-			continue // whoever reaps our epoch frees the row
+		if now.Add(l.route.timeout + leaseMargin).After(lease.Until) {
+			// The row stays: if the lease is renewed after all, nobody else will free
+			// it; and if not, its epoch is over and it is dropped above.
+			l.pause(now.Add(leaseRetry))
+			break
 		}
-		l.breaker.start()
-		return it, l.fresh(), true
+		if !l.paced(now) {
+			break
+		}
+		it := l.take()
+		if l.more && !l.claiming && l.hungry() {
+			l.kick()
+		}
+		return turn{item: it, route: l.fresh(now), probe: l.breaker.start()}, true
 	}
 	if len(l.queue) == 0 {
 		l.grow()
 	}
-	return item{}, nil, false
+	return turn{}, false
+}
+
+// take removes the first row from the queue. Callers hold mu.
+func (l *lane) take() item {
+	it := l.queue[0]
+	l.queue[0] = item{}
+	l.queue = l.queue[1:]
+	return it
 }
 
 // paced keeps the endpoint's rate: it tells whether an attempt may start now,
 // and else pauses the lane until then. Callers hold mu.
-func (l *lane) paced() bool {
+func (l *lane) paced(now time.Time) bool {
 	if l.limiter == nil {
 		return true
 	}
-	now := l.d.now()
 	r := l.limiter.ReserveN(now, 1)
 	wait := r.DelayFrom(now)
 	if wait <= 0 {
 		return true
 	}
 	r.CancelAt(now)
-	l.pauseTo = now.Add(wait)
-	l.wake(l.pauseTo)
+	l.pause(now.Add(wait))
 	return false
 }
 
-// finished takes an attempt's outcome into the lane's state.
-func (l *lane) finished(ok, cancelled, throttled bool, pause time.Duration) {
+// end is what an attempt tells of its receiver.
+type end struct {
+	ok        bool
+	mute      bool // nothing: it was cancelled, or no request was made
+	probe     bool
+	throttled bool
+	pause     time.Duration
+}
+
+// finished takes an attempt's end into the lane's state.
+func (l *lane) finished(e end) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.d.now()
-	l.breaker.done(ok, cancelled, now)
+	l.breaker.done(e, now)
 	switch {
-	case cancelled:
-	case throttled:
+	case e.mute:
+	case e.throttled:
 		l.throttle = max(l.limit()/2, 1)
-		if pause > 0 {
-			l.pauseTo = now.Add(pause)
+		if e.pause > 0 {
+			l.pause(now.Add(e.pause))
 		}
-	case !ok:
+	case !e.ok:
 		l.room, l.taken = max(l.room/2, queueMin), 0
 	default:
 		l.taken++
@@ -305,83 +377,4 @@ func (l *lane) finished(ok, cancelled, throttled bool, pause time.Duration) {
 			}
 		}
 	}
-}
-
-// claim takes due rows from the store.
-func (l *lane) claim() {
-	release := l.d.claimTurn()
-	defer release()
-	l.mu.Lock()
-	limit := l.room - len(l.queue) - l.reserved
-	if l.breaker.failures >= breakerOpens {
-		limit = 1 // a probe needs one row
-	}
-	l.mu.Unlock()
-	if limit <= 0 || l.d.draining.Load() {
-		l.mu.Lock()
-		l.claiming, l.more = false, true
-		l.mu.Unlock()
-		return
-	}
-	got, err := l.d.store.Claim(context.WithoutCancel(l.d.ctx), l.key, limit, l.d.memory.room())
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.claiming = false
-	if err != nil {
-		l.d.log.Warn("due deliveries couldn't be claimed; trying again", "endpoint", l.route.ID, "error", err)
-		l.wake(l.d.now().Add(time.Second))
-		l.more = false // until then
-		return
-	}
-	for _, r := range got.Rows {
-		p := newParcel(r.Event)
-		l.d.memory.add(p.size())
-		l.queue = append(l.queue, item{Delivery: r.Delivery, parcel: p})
-	}
-	l.more = l.more || got.More
-	if !got.More && !got.Next.IsZero() {
-		l.wake(got.Next)
-	}
-	l.kick()
-}
-
-// endRows buries the due rows of a disabled endpoint, or all of a deleted one.
-// Callers hold mu.
-func (l *lane) endRows() {
-	l.release()
-	if !l.more || l.ending {
-		return
-	}
-	l.ending, l.more = true, false
-	l.d.work.Go(func() {
-		err := l.d.end(l.key, l.current().Deleted)
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.ending = false
-		if err != nil {
-			l.d.log.Warn("rows of a disabled endpoint couldn't be ended; trying again", "endpoint", l.route.ID, "error", err)
-			l.wake(l.d.now().Add(time.Second))
-		}
-	})
-}
-
-// release frees the queued rows. Callers hold mu.
-func (l *lane) release() {
-	queue := l.queue
-	l.queue = nil
-	if len(queue) == 0 {
-		return
-	}
-	l.d.work.Go(func() {
-		for _, it := range queue {
-			l.d.memory.add(-it.parcel.size())
-			l.d.recorder.put(result{Outcome: surehook.Outcome{Delivery: it.Delivery, Decision: surehook.Release}, lane: l})
-		}
-	})
-}
-
-func (l *lane) current() *route {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.route
 }

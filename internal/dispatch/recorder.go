@@ -14,6 +14,7 @@ const (
 	recordBatch   = 256
 	recordBacklog = 1024            // outcomes; past it no attempt starts
 	recordLate    = 2 * time.Second // of the oldest outcome; past it no attempt starts
+	asideRetry    = 5 * time.Second // until what the store refused is tried again
 )
 
 // recorder gathers outcomes into batches. While the store can't take them, they
@@ -25,6 +26,9 @@ type recorder struct {
 	stop  chan struct{}
 	done  chan struct{}
 	since atomic.Int64 // when the batch in hand was taken, Unix ns; 0: none
+
+	aside []result     // what the store refuses, tried again now and then; run's alone
+	again *time.Ticker // for aside
 
 	mu   sync.Mutex
 	wait chan struct{} // closed when the store takes outcomes again
@@ -43,6 +47,8 @@ func newRecorder(d *Dispatcher) *recorder {
 
 // put hands an outcome over; it blocks while the recorder is full.
 func (r *recorder) put(o result) { r.in <- o }
+
+func (r *recorder) backlog() int { return len(r.in) }
 
 // behind waits until the recorder has caught up, or ctx ends.
 func (r *recorder) behind(ctx context.Context) {
@@ -77,17 +83,23 @@ func (r *recorder) caughtUp() {
 
 func (r *recorder) run() {
 	defer close(r.done)
+	r.again = time.NewTicker(asideRetry)
+	defer r.again.Stop()
 	batch := make([]result, 0, recordBatch)
 	for {
 		batch = batch[:0]
 		select {
 		case o := <-r.in:
 			batch = append(batch, o)
+		case <-r.again.C:
+			r.retry()
+			continue
 		case <-r.stop:
 			select {
 			case o := <-r.in:
 				batch = append(batch, o)
 			default:
+				r.retry()
 				return
 			}
 		}
@@ -113,7 +125,9 @@ func (r *recorder) record(batch []result) {
 	outcomes, rules := make([]surehook.Outcome, len(batch)), make(map[int64]surehook.HealthRule)
 	for i, o := range batch {
 		outcomes[i] = o.Outcome
-		rules[o.Delivery.EndpointKey] = o.rule
+		if o.Attempt != nil { // a release says nothing about its endpoint
+			rules[o.Delivery.EndpointKey] = o.rule
+		}
 	}
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		got, err := r.d.store.Record(context.Background(), outcomes, rules)
@@ -128,15 +142,16 @@ func (r *recorder) record(batch []result) {
 				r.record(batch[i : i+1]) // the one that can't be written must not hold the others
 			}
 			return
-		default:
-			if !r.bare(&outcomes[0], err) {
-				return
-			}
+		case r.bare(&outcomes[0], err):
+			continue
+		case len(r.aside) < recordBacklog:
+			r.aside = append(r.aside, batch[0]) // its row stays ours, so that it isn't sent again
+			return
 		}
 		select {
 		case <-time.After(wait):
 		case <-r.d.cut:
-			r.d.log.Error("outcomes were not recorded before the stop; those deliveries will be repeated", "outcomes", len(batch))
+			r.d.log.Error("outcomes were not recorded before the stop; those deliveries will be made again", "outcomes", len(batch))
 			return
 		}
 	}
@@ -151,6 +166,20 @@ func (r *recorder) bare(o *surehook.Outcome, err error) bool {
 	}
 	a.Response, a.Error = nil, ""
 	return true
+}
+
+// retry tries again what was put aside, each by itself and once.
+func (r *recorder) retry() {
+	var still []result
+	for _, o := range r.aside {
+		got, err := r.d.store.Record(context.Background(), []surehook.Outcome{o.Outcome}, map[int64]surehook.HealthRule{o.Delivery.EndpointKey: o.rule})
+		if err != nil {
+			still = append(still, o)
+			continue
+		}
+		r.settle([]result{o}, []surehook.Outcome{o.Outcome}, got)
+	}
+	r.aside = still
 }
 
 // settle tells lanes when their rows are due again, and the engine what was
@@ -170,6 +199,6 @@ func (r *recorder) settle(batch []result, outcomes []surehook.Outcome, got sureh
 		}
 	}
 	if len(got.Disabled) > 0 {
-		r.d.onDisabled(got.Disabled)
+		r.d.opt.OnDisabled(got.Disabled)
 	}
 }

@@ -13,6 +13,7 @@ import (
 // a delivery are the same on every attempt, whatever process makes it.
 type parcel struct {
 	event  *surehook.Event
+	held   atomic.Int32 // rows in lanes and attempts that need it; see memory
 	bodies [4]atomic.Pointer[[]byte]
 }
 

@@ -30,6 +30,7 @@ const (
 // the outcome of every attempt until it changes.
 type route struct {
 	*surehook.Endpoint
+	live        bool // enabled and not deleted
 	profile     profile.Profile
 	retry       surehook.RetryPolicy
 	timeout     time.Duration
@@ -47,13 +48,16 @@ func (d *Dispatcher) compile(e *surehook.Endpoint) *route {
 	if !ok {
 		p = profile.Standard
 	}
-	r := &route{Endpoint: e, profile: p, retry: p.Retry.With(e.Limits), timeout: p.Timeout, concurrency: defaultConcurrency,
+	r := &route{Endpoint: e, live: e.Enabled && !e.Deleted, profile: p, retry: p.Retry.With(e.Limits), timeout: p.Timeout, concurrency: defaultConcurrency,
 		expires: d.now().Add(secretTTL)}
 	if e.Limits.Timeout > 0 {
 		r.timeout = e.Limits.Timeout
 	}
 	if e.Limits.Concurrency > 0 {
 		r.concurrency = e.Limits.Concurrency
+	}
+	if e.Deleted {
+		return r // its secrets are gone, and nothing is sent any more
 	}
 	var err error
 	if r.target, err = d.client.ParseURL(e.URL); err != nil {

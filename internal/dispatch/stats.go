@@ -6,19 +6,15 @@ type Stats struct {
 	Queued   int   // rows that lanes hold
 	Bytes    int64 // of event data that they hold
 	InFlight int   // requests
+	Backlog  int   // outcomes that wait to be recorded
 
 	Closed, Open, HalfOpen int // lanes by the state of their breaker
 }
 
 // Stats looks at every lane.
 func (d *Dispatcher) Stats() Stats {
-	d.mu.Lock()
-	lanes := make([]*lane, 0, len(d.lanes))
-	for _, l := range d.lanes {
-		lanes = append(lanes, l)
-	}
-	d.mu.Unlock()
-	s := Stats{Lanes: len(lanes), Bytes: d.memory.used.Load()}
+	lanes := d.all()
+	s := Stats{Lanes: len(lanes), Bytes: d.memory.used.Load(), Backlog: d.recorder.backlog()}
 	now := d.now()
 	for _, l := range lanes {
 		l.mu.Lock()

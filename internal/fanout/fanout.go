@@ -57,7 +57,7 @@ func (x *Index) Version() int64 {
 }
 
 // Apply takes changed endpoints in, tombstones included. Changes that were
-// applied before are harmless.
+// applied before are harmless, and so are older ones.
 func (x *Index) Apply(changed []*surehook.Endpoint, version int64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -66,6 +66,9 @@ func (x *Index) Apply(changed []*surehook.Endpoint, version int64) {
 	}
 	for _, e := range changed {
 		if old := x.byKey[e.Key]; old != nil {
+			if old.Version > e.Version {
+				continue
+			}
 			x.remove(old)
 		}
 		if !e.Deleted {
@@ -79,6 +82,10 @@ func (x *Index) Apply(changed []*surehook.Endpoint, version int64) {
 func (x *Index) SetPartner(tenant, partner string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if partner == "" {
+		delete(x.partner, tenant)
+		return
+	}
 	x.partner[tenant] = partner
 }
 
@@ -122,10 +129,20 @@ func (x *Index) remove(e *surehook.Endpoint) {
 	delete(b.all, e.Key)
 	for _, p := range e.EventTypes {
 		if stem, ok := strings.CutSuffix(p, ".*"); ok {
-			delete(b.prefix[stem], e.Key)
+			take(b.prefix, stem, e)
 		} else {
-			delete(b.exact[p], e.Key)
+			take(b.exact, p, e)
 		}
+	}
+	if len(b.all)+len(b.exact)+len(b.prefix) == 0 {
+		delete(x.scopes, scopeOf(e)) // tenants come and go
+	}
+}
+
+func take(m map[string]map[int64]*surehook.Endpoint, name string, e *surehook.Endpoint) {
+	delete(m[name], e.Key)
+	if len(m[name]) == 0 {
+		delete(m, name)
 	}
 }
 

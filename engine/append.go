@@ -1,0 +1,175 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/surehook/surehook"
+)
+
+const (
+	appendRows = 4096 // pending rows in one transaction, about
+	calmAfter  = 3    // tries that met a changed configuration, until changes must wait
+	giveUp     = 10
+)
+
+// append matches, reserves, stores and hands over the first of the events: as
+// many as one transaction should take. outbox has the outbox row of each event,
+// or is nil. wide has, by the event's place, what follows of those that have more
+// endpoints than that; mostly it is nil.
+func (e *Engine) append(ctx context.Context, events []*surehook.Event, outbox []int64) (out []surehook.Appended, wide map[int]*wideJob, err error) {
+	for try := 1; ; try++ {
+		if err := ctx.Err(); err != nil {
+			return nil, nil, err
+		}
+		out, wide, err := e.tryAppend(ctx, events, outbox, try > calmAfter)
+		switch {
+		case !errors.Is(err, surehook.ErrConfigChanged):
+			return out, wide, err
+		case try == giveUp:
+			return nil, nil, surehook.Errorf(surehook.Unavailable, "endpoints change too fast to store events; try again").WithCause(err)
+		}
+		if err := e.reload(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+}
+
+// tryAppend stores the events for the configuration as it is known. calm keeps
+// this process's own changes of endpoints off meanwhile: a storm of them, one in
+// each transaction, would turn every append away.
+func (e *Engine) tryAppend(ctx context.Context, events []*surehook.Event, outbox []int64, calm bool) ([]surehook.Appended, map[int]*wideJob, error) {
+	if calm {
+		e.changes.Lock()
+		defer e.changes.Unlock()
+		if err := e.reload(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	version, rows := e.index.Version(), 0
+	items := make([]surehook.Append, 0, len(events))
+	var jobs map[int]*wideJob
+	for i, ev := range events {
+		matched, v := e.index.Match(ev)
+		if rows > 0 && rows+len(matched) > appendRows {
+			break
+		}
+		version = min(version, v)
+		if len(matched) > wideSlice {
+			if jobs == nil {
+				jobs = make(map[int]*wideJob)
+			}
+			jobs[i] = e.wide.job(ev, matched[wideSlice:], e.now())
+			matched = matched[:wideSlice]
+		}
+		rows += len(matched)
+		item := surehook.Append{Event: ev, Targets: e.disp.Reserve(matched, len(ev.Data))}
+		if outbox != nil {
+			item.Outbox = outbox[i]
+		}
+		items = append(items, item)
+	}
+	appended, err := e.write(ctx, version, items, jobs)
+	if err != nil {
+		e.takeBack(items, err)
+		return nil, nil, err
+	}
+	e.handOff(items, appended, jobs)
+	return appended, jobs, nil
+}
+
+// write stores the items, and before them what is to follow of the wide ones.
+func (e *Engine) write(ctx context.Context, version int64, items []surehook.Append, jobs map[int]*wideJob) ([]surehook.Appended, error) {
+	if err := e.planWide(ctx, jobs); err != nil {
+		return nil, err
+	}
+	appended, err := e.store.Append(ctx, version, items)
+	if err != nil {
+		e.settleWide(jobs, errors.Is(err, surehook.ErrConfigChanged))
+	}
+	return appended, err
+}
+
+// takeBack returns the lane places of an append that failed. Where it isn't
+// known whether it did, the lanes look for the rows.
+func (e *Engine) takeBack(items []surehook.Append, err error) {
+	for i := range items {
+		e.disp.Cancel(items[i].Targets)
+		if surehook.CodeOf(err) == surehook.Unavailable {
+			e.disp.Doubt(items[i].Targets)
+		}
+	}
+}
+
+func (e *Engine) handOff(items []surehook.Append, appended []surehook.Appended, jobs map[int]*wideJob) {
+	for i := range items {
+		if len(appended[i].Deliveries) == 0 {
+			e.disp.Cancel(items[i].Targets) // a duplicate, or refused
+			continue
+		}
+		e.disp.HandOff(items[i].Event, items[i].Targets, appended[i].Deliveries)
+	}
+	for i, job := range jobs {
+		if len(appended[i].Deliveries) == 0 {
+			e.endWide(job)
+			delete(jobs, i)
+			continue
+		}
+		e.runWide(job, items[i].Event.Key)
+	}
+}
+
+// fanOutLoop takes events out of the outbox: those that were written in
+// somebody's transaction, ours (webhook.disabled) included.
+func (e *Engine) fanOutLoop() {
+	const limit = 256
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	refused := make(map[int64]bool)
+	for {
+		n, err := e.fanOut(limit+len(refused), refused)
+		if err != nil && e.ctx.Err() == nil {
+			e.log.Warn("the outbox couldn't be fanned out; trying again", "error", err)
+		}
+		if err == nil && n >= limit {
+			continue
+		}
+		select {
+		case <-e.ctx.Done():
+			return
+		case <-e.outbox:
+		case <-tick.C:
+		}
+	}
+}
+
+// fanOut takes up to limit events out of the outbox, and tells how many. Those
+// that the store refuses stay there, and must not hold the others up.
+func (e *Engine) fanOut(limit int, refused map[int64]bool) (int, error) {
+	rows, err := e.store.Outbox(e.ctx, limit)
+	if err != nil {
+		return 0, err
+	}
+	events, ids := make([]*surehook.Event, 0, len(rows)), make([]int64, 0, len(rows))
+	for _, r := range rows {
+		if !refused[r.ID] {
+			events, ids = append(events, r.Event), append(ids, r.ID)
+		}
+	}
+	done := 0
+	for done < len(events) {
+		out, _, err := e.append(e.ctx, events[done:], ids[done:])
+		if err != nil {
+			return done, err
+		}
+		for i, a := range out {
+			if a.Err != nil {
+				refused[ids[done+i]] = true
+				e.log.Error("an event of the outbox is refused", "event_id", events[done+i].ID, "error", a.Err)
+			}
+		}
+		done += len(out)
+	}
+	return done, nil
+}

@@ -1,0 +1,136 @@
+package dispatch
+
+import (
+	"context"
+	"time"
+
+	"github.com/surehook/surehook"
+)
+
+// claimRetry is the time until a claim that failed is tried again.
+const claimRetry = time.Second
+
+// claim takes due rows from the store.
+func (l *lane) claim() {
+	release := l.d.claimTurn()
+	defer release()
+	l.mu.Lock()
+	limit := l.room - len(l.queue) - l.reserved
+	if l.breaker.failures >= breakerOpens {
+		limit = min(limit, 1)
+	}
+	if limit <= 0 || l.d.draining.Load() {
+		l.claiming, l.more = false, true
+		l.mu.Unlock()
+		return
+	}
+	l.mu.Unlock()
+	// An error must mean that nothing was claimed, so the claim can't be cancelled.
+	got, err := l.d.store.Claim(context.WithoutCancel(l.d.ctx), l.key, limit, l.d.memory.room())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.claiming = false
+	if err != nil {
+		l.d.log.Warn("due deliveries couldn't be claimed; trying again", "endpoint", l.route.ID, "error", err)
+		l.wake(l.d.now().Add(claimRetry))
+		l.more = false // until then
+		return
+	}
+	for _, r := range got.Rows {
+		p := newParcel(r.Event)
+		l.d.memory.hold(p)
+		l.queue = append(l.queue, item{Delivery: r.Delivery, parcel: p})
+	}
+	l.more = l.more || got.More
+	if !got.More && !got.Next.IsZero() {
+		l.wake(got.Next)
+	}
+	if l.d.draining.Load() {
+		l.release() // the drain has been here
+		return
+	}
+	l.kick()
+}
+
+// endRows buries the due rows of a disabled endpoint, or all of a deleted one.
+// Callers hold mu.
+func (l *lane) endRows() {
+	l.release()
+	if !l.more || l.ending {
+		return
+	}
+	l.ending, l.more = true, false
+	l.d.work.Go(func() {
+		deleted, err := l.end()
+		l.mu.Lock()
+		l.ending = false
+		if err != nil {
+			l.d.log.Warn("rows of a disabled endpoint couldn't be ended; trying again", "endpoint", l.route.ID, "error", err)
+			l.wake(l.d.now().Add(claimRetry))
+		}
+		l.kick() // rows may have come free meanwhile, or the endpoint be enabled again
+		l.mu.Unlock()
+		if deleted && err == nil {
+			l.d.forget(l)
+		}
+	})
+}
+
+// end works in bounded steps, and only as long as the endpoint is to be ended:
+// it may be enabled again at any time.
+func (l *lane) end() (deleted bool, err error) {
+	const step = 1000
+	for {
+		l.mu.Lock()
+		live, deleted := l.route.live, l.route.Deleted
+		l.mu.Unlock()
+		if live || l.d.draining.Load() {
+			return false, nil
+		}
+		n, err := l.d.store.End(l.d.ctx, l.key, surehook.EndpointDisabled, !deleted, !deleted, step)
+		if err != nil || n < step {
+			return deleted, err
+		}
+	}
+}
+
+// release frees the queued rows. Callers hold mu.
+func (l *lane) release() {
+	queue := l.queue
+	l.queue = nil
+	if len(queue) == 0 {
+		return
+	}
+	l.d.work.Go(func() {
+		for _, it := range queue {
+			l.d.memory.drop(it.parcel)
+			l.d.recorder.put(result{Outcome: surehook.Outcome{Delivery: it.Delivery, Decision: surehook.Release}, lane: l})
+		}
+	})
+}
+
+// fresh gives the lane's route, compiled anew when its secrets have been in
+// memory long enough. Callers hold mu.
+func (l *lane) fresh(now time.Time) *route {
+	if now.After(l.route.expires) || (l.route.signer == nil && l.route.broken == surehook.OK) {
+		l.route = l.d.compile(l.route.Endpoint)
+	}
+	return l.route
+}
+
+// shed forgets the secrets of a lane that hasn't needed them for a while.
+func (l *lane) shed(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.route.signer == nil || !now.After(l.route.expires) {
+		return
+	}
+	r := *l.route // attempts in flight keep theirs
+	r.signer = nil
+	l.route = &r
+}
+
+// quiet tells a lane that nothing comes from any more. Callers hold mu.
+func (l *lane) quiet() bool {
+	return l.route.Deleted && len(l.queue) == 0 && l.reserved == 0 && l.running == 0 && !l.claiming && !l.ending && !l.more
+}
