@@ -44,7 +44,7 @@ type Config struct {
 	NotifyCommand string
 	NotifyURL     string
 
-	MetricsToken string // empty: /metrics is open
+	MetricsAuth string // open or key
 
 	ShutdownGrace time.Duration
 

@@ -62,8 +62,8 @@ var table = []Option{
 	{Name: "notify-url", Value: "url", Secret: true, Help: "URL that the same notice is posted to, by a plain HTTP client",
 		set: func(c *Config, v string) error { c.NotifyURL = v; _, err := httpURL(v); return err }},
 
-	{Name: "metrics-token", Secret: true, EnvOnly: true, Help: "bearer token that /metrics asks for; open if not set",
-		set: func(c *Config, v string) error { c.MetricsToken = v; return nil }},
+	{Name: "metrics-auth", Default: "open", Value: "who", Help: "open: anybody may read /metrics, which names no tenant, endpoint or host; key: an API key that may read",
+		set: func(c *Config, v string) error { c.MetricsAuth = v; return oneOf(v, "open", "key") }},
 
 	{Name: "shutdown-grace", Default: "10s", Value: "duration", Help: "how long attempts in flight may take to end after SIGTERM; a process ends within this and 5 s",
 		set: func(c *Config, v string) (err error) {

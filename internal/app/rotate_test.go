@@ -1,0 +1,163 @@
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/engine"
+	"github.com/surehook/surehook/internal/config"
+	"github.com/surehook/surehook/internal/dispatch"
+	"github.com/surehook/surehook/internal/seal"
+	"github.com/surehook/surehook/store/sqlite"
+)
+
+// filled makes a data directory with n endpoints, and gives their secrets.
+func filled(t *testing.T, n int) (config.Config, map[string]string) {
+	t.Helper()
+	cfg := config.Default()
+	cfg.Data = t.TempDir()
+	keys, err := masterKeys(cfg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := sqlite.Open(t.Context(), filepath.Join(cfg.Data, StoreFile), sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := engine.New(engine.Options{Store: store, MasterKeys: keys, MaxWebhooks: -1,
+		AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	secrets := map[string]string{}
+	for i := range n {
+		ep, secret, err := e.CreateWebhook(t.Context(), engine.Webhook{URL: fmt.Sprintf("http://127.0.0.1/%d", i)}, engine.Actor{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		secrets[ep.ID] = secret
+	}
+	if err := errors.Join(e.Stop(t.Context()), store.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return cfg, secrets
+}
+
+// check opens every secret with the keys of the file alone.
+func checkSecrets(t *testing.T, cfg config.Config, want map[string]string, keysLeft int) {
+	t.Helper()
+	keys, err := seal.ReadKeys(filepath.Join(cfg.Data, KeyFile))
+	if err != nil || len(keys) != keysLeft {
+		t.Fatalf("%d keys, %v", len(keys), err)
+	}
+	ring, err := seal.NewKeyring(rand.Reader, keys...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := sqlite.Open(t.Context(), filepath.Join(cfg.Data, StoreFile), sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	eps, err := store.ListEndpoints(t.Context(), surehook.EndpointFilter{}, surehook.Page{Limit: 1000})
+	if err != nil || len(eps) != len(want) {
+		t.Fatal(len(eps), err)
+	}
+	for _, ep := range eps {
+		if _, err := ring.Open(dispatch.SecretTable, dispatch.CurrentColumn, ep.ID, ep.Secrets.Current); err != nil {
+			t.Errorf("%s: %v", ep.ID, err)
+		}
+	}
+}
+
+func TestRotateMaster(t *testing.T) {
+	cfg, secrets := filled(t, 20)
+	before, err := seal.ReadKeys(filepath.Join(cfg.Data, KeyFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := 0
+	r, err := RotateMaster(t.Context(), cfg, nil, func(_, total int) {
+		if steps++; total != 20 {
+			t.Errorf("of %d", total)
+		}
+	})
+	if err != nil || !r.NewKey || r.Resealed != 20 || r.Removed != 1 || r.Kept != 0 || r.Lost != 0 || steps != 20 {
+		t.Fatalf("%+v, %d steps, %v", r, steps, err)
+	}
+	checkSecrets(t, cfg, secrets, 1)
+	after, err := seal.ReadKeys(filepath.Join(cfg.Data, KeyFile))
+	if err != nil || string(after[0]) == string(before[0]) {
+		t.Error("the key is the old one", err)
+	}
+	if info, err := os.Stat(filepath.Join(cfg.Data, KeyFile)); err != nil || info.Mode().Perm() != 0o600 {
+		t.Error(info.Mode(), err)
+	}
+}
+
+func TestRotateMasterGoesOnWhereItWasInterrupted(t *testing.T) {
+	cfg, secrets := filled(t, 200)
+	ctx, cancel := context.WithCancel(t.Context())
+	first, err := RotateMaster(ctx, cfg, nil, func(done, _ int) {
+		if done == 40 {
+			cancel()
+		}
+	})
+	if !errors.Is(err, context.Canceled) || !first.NewKey || first.Resealed < 40 || first.Resealed == 200 {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	checkSecrets(t, cfg, secrets, 2) // both keys, and everything opens
+	second, err := RotateMaster(t.Context(), cfg, nil, nil)
+	if err != nil || second.NewKey || second.Resealed+first.Resealed != 200 || second.Current != first.Resealed || second.Removed != 1 {
+		t.Fatalf("%+v after %+v, %v", second, first, err)
+	}
+	checkSecrets(t, cfg, secrets, 1)
+}
+
+func TestRotateMasterKeepsAKeyThatIsStillNeeded(t *testing.T) {
+	cfg, _ := filled(t, 3)
+	store, err := sqlite.Open(t.Context(), filepath.Join(cfg.Data, StoreFile), sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eps, err := store.ListEndpoints(t.Context(), surehook.EndpointFilter{}, surehook.Page{Limit: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = store.UpdateEndpoint(t.Context(), eps[0].ID, func(e *surehook.Endpoint) error {
+		e.Secrets.Current = eps[1].Secrets.Current // another row's: it doesn't open here
+		return nil
+	}, nil)
+	if err := errors.Join(err, store.Close()); err != nil {
+		t.Fatal(err)
+	}
+	r, err := RotateMaster(t.Context(), cfg, nil, nil)
+	if err != nil || r.Resealed != 2 || r.Lost != 1 || r.Kept != 1 || r.Removed != 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if keys, err := seal.ReadKeys(filepath.Join(cfg.Data, KeyFile)); err != nil || len(keys) != 2 {
+		t.Error(len(keys), err)
+	}
+}
+
+func TestRotateMasterNeedsAStoppedServer(t *testing.T) {
+	cfg, _ := filled(t, 1)
+	store, err := sqlite.Open(t.Context(), filepath.Join(cfg.Data, StoreFile), sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	if _, err := RotateMaster(t.Context(), cfg, nil, nil); err == nil {
+		t.Error("rotated beside a running server")
+	}
+	if keys, err := seal.ReadKeys(filepath.Join(cfg.Data, KeyFile)); err != nil || len(keys) != 1 {
+		t.Error("the key file was touched", err)
+	}
+}

@@ -1,0 +1,145 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/surehook/surehook/signing"
+)
+
+const maxBody = 64 << 20 // of a body to be signed or verified
+
+// secretFlags is where a secret comes from: not only the command line, which
+// other users of the machine can read.
+type secretFlags struct{ text, file string }
+
+func (s *secretFlags) add(f *pflag.FlagSet) {
+	f.StringVar(&s.text, "secret", "", "signing secret, or several with commas between; other users can see it here [SUREHOOK_SECRET]")
+	f.StringVar(&s.file, "secret-file", "", "file with the signing secret, or several, one a line; - is standard input")
+}
+
+// read gives the secrets as text.
+func (s *secretFlags) read(c *cmd) ([]string, error) {
+	text := s.text
+	switch {
+	case text != "" && s.file != "":
+		return nil, usage("give --secret or --secret-file, not both")
+	case s.file == "-":
+		raw, err := io.ReadAll(io.LimitReader(c.env.Stdin, 64<<10))
+		if err != nil {
+			return nil, fmt.Errorf("reading the secret: %w", err)
+		}
+		text = string(raw)
+	case s.file != "":
+		raw, err := os.ReadFile(s.file)
+		if err != nil {
+			return nil, fmt.Errorf("reading the secret: %w", err)
+		}
+		text = string(raw)
+	case text == "":
+		text = c.env.getenv("SUREHOOK_SECRET")
+	}
+	list := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == '\n' || r == '\r' })
+	if len(list) == 0 {
+		return nil, usage("a secret is missing: set SUREHOOK_SECRET, or give --secret-file or --secret")
+	}
+	return list, nil
+}
+
+// key reads one secret: whsec_… (v1), whsk_… or whpk_… (v1a).
+func key(s string, verify bool) (signing.Key, error) {
+	switch {
+	case strings.HasPrefix(s, "whsk_"):
+		return signing.ParsePrivateKey(s)
+	case strings.HasPrefix(s, "whpk_") && verify:
+		return signing.ParsePublicKey(s)
+	}
+	return signing.ParseSecret(s)
+}
+
+func keys(list []string, verify bool) ([]signing.Key, error) {
+	out := make([]signing.Key, len(list))
+	for i, s := range list {
+		k, err := key(strings.TrimSpace(s), verify)
+		if err != nil {
+			return nil, usage("the secret can't be used: %s", err)
+		}
+		out[i] = k
+	}
+	return out, nil
+}
+
+func (c *cmd) signCmd() *cobra.Command {
+	var secret secretFlags
+	var id, at string
+	sign := &cobra.Command{
+		Use:   "sign --id ID [--timestamp UNIX] < body",
+		Short: "Sign a body: the three headers of Standard Webhooks",
+		Long: `Sign the body on standard input, byte for byte, and print the three headers of
+Standard Webhooks. A whsec_… secret signs as v1, a whsk_… key as v1a; with several,
+each adds a signature.`,
+		Example: "  SUREHOOK_SECRET=whsec_… surehook sign --id evt_1 --timestamp 1674087231 < body.json",
+		Args:    exactly(),
+		RunE: func(*cobra.Command, []string) error {
+			list, err := secret.read(c)
+			if err != nil {
+				return err
+			}
+			return c.sign(list, id, at)
+		},
+	}
+	secret.add(sign.Flags())
+	sign.Flags().StringVar(&id, "id", "", "webhook-id (required)")
+	sign.Flags().StringVar(&at, "timestamp", "", "webhook-timestamp in Unix seconds (default now)")
+	_ = sign.MarkFlagRequired("id") // it is declared above
+	return sign
+}
+
+func (c *cmd) sign(list []string, id, at string) error {
+	ks, err := keys(list, false)
+	if err != nil {
+		return err
+	}
+	if id == "" || strings.Contains(id, ".") || strings.ContainsAny(id, "\r\n") {
+		return usage("--id must not be empty and must not hold a dot or a line break")
+	}
+	ts := time.Now().Unix()
+	if at != "" {
+		if ts, err = strconv.ParseInt(at, 10, 64); err != nil || ts < 0 {
+			return usage("--timestamp must be a number of Unix seconds")
+		}
+	}
+	body, err := readBody(c.env.Stdin)
+	if err != nil {
+		return err
+	}
+	signer, err := signing.NewSigner(ks...)
+	if err != nil {
+		return usage("the secret can't be used: %s", err)
+	}
+	header, stamp := signer.Sign(id, ts, body), strconv.FormatInt(ts, 10)
+	if c.json {
+		return c.out.value(map[string]string{signing.HeaderID: id, signing.HeaderTimestamp: stamp, signing.HeaderSignature: header})
+	}
+	_, err = fmt.Fprintf(c.env.Stdout, "%s: %s\n%s: %s\n%s: %s\n", signing.HeaderID, id, signing.HeaderTimestamp, stamp, signing.HeaderSignature, header)
+	return err
+}
+
+func readBody(r io.Reader) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(r, maxBody+1))
+	if err != nil {
+		return nil, fmt.Errorf("reading the body: %w", err)
+	}
+	if len(body) > maxBody {
+		return nil, errors.New("the body is over 64 MiB")
+	}
+	return body, nil
+}
