@@ -76,8 +76,7 @@ func withServer(env *testscript.Env) error {
 
 func scriptCmds() map[string]func(*testscript.TestScript, bool, []string) {
 	return map[string]func(*testscript.TestScript, bool, []string){
-		// status N: the last command ended with this exit code. Written as
-		// "status N surehook …", it runs the command itself.
+		// status N command…: it ends with this exit code.
 		"status": func(ts *testscript.TestScript, neg bool, args []string) {
 			if neg || len(args) < 2 {
 				ts.Fatalf("usage: status CODE command…")

@@ -134,10 +134,13 @@ func (c *cmd) hook(w client.Webhook) error {
 	for _, l := range []struct {
 		name  string
 		value float64
-	}{{"attempts", float64(w.Limits.Attempts)}, {"timeout ms", float64(w.Limits.TimeoutMS)}, {"rate", w.Limits.RatePerSecond}, {"concurrency", float64(w.Limits.Concurrency)}} {
+	}{{"attempts", float64(w.Limits.Attempts)}, {"rate", w.Limits.RatePerSecond}, {"concurrency", float64(w.Limits.Concurrency)}} {
 		if l.value > 0 {
 			limits = append(limits, fmt.Sprintf("%s %g", l.name, l.value))
 		}
+	}
+	if t := w.Limits.TimeoutMS; t > 0 {
+		limits = append(limits, "timeout "+(time.Duration(t)*time.Millisecond).String())
 	}
 	failures := ""
 	if w.ConsecutiveFailures > 0 {
