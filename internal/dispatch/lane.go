@@ -58,12 +58,13 @@ type lane struct {
 	mu       sync.Mutex
 	route    *route // compiled configuration; never nil
 	queue    []item
-	reserved int  // slots promised to appends that are being committed
-	running  int  // attempts in flight
-	room     int  // queue bound, adapted to what the endpoint takes
-	taken    int  // successes since room changed
-	throttle int  // concurrency while the receiver asks for less; 0: the endpoint's cap
-	more     bool // free rows are due in the store
+	reserved int       // slots promised to appends that are being committed
+	running  int       // attempts in flight
+	room     int       // queue bound, adapted to what the endpoint takes
+	taken    int       // successes since room changed
+	throttle int       // concurrency while the receiver asks for less; 0: the endpoint's cap
+	more     bool      // free rows are due in the store
+	nextDue  time.Time // when more will be; zero: nothing is known
 	claiming bool
 	ending   bool
 	wakeAt   time.Time // when timer fires; zero: it doesn't
@@ -130,6 +131,14 @@ func (l *lane) dueAt(t time.Time) {
 		l.kick()
 		return
 	}
+	l.expect(t)
+}
+
+// expect notes when a row will be due. Callers hold mu.
+func (l *lane) expect(t time.Time) {
+	if l.nextDue.IsZero() || t.Before(l.nextDue) {
+		l.nextDue = t
+	}
 	l.wake(t)
 }
 
@@ -150,7 +159,13 @@ func (l *lane) wake(t time.Time) {
 func (l *lane) woken() {
 	l.mu.Lock()
 	l.wakeAt = time.Time{}
-	l.more = true // the claim finds out whether that is so
+	switch {
+	case l.nextDue.IsZero(): // the gate may have opened: that is worth no claim
+	case l.d.now().Before(l.nextDue):
+		l.wake(l.nextDue)
+	default:
+		l.more, l.nextDue = true, time.Time{}
+	}
 	l.kick()
 	l.mu.Unlock()
 }

@@ -32,7 +32,7 @@ func (l *lane) claim() {
 	l.claiming = false
 	if err != nil {
 		l.d.log.Warn("due deliveries couldn't be claimed; trying again", "endpoint", l.route.ID, "error", err)
-		l.wake(l.d.now().Add(claimRetry))
+		l.expect(l.d.now().Add(claimRetry))
 		l.more = false // until then
 		return
 	}
@@ -43,7 +43,7 @@ func (l *lane) claim() {
 	}
 	l.more = l.more || got.More
 	if !got.More && !got.Next.IsZero() {
-		l.wake(got.Next)
+		l.expect(got.Next)
 	}
 	if l.d.draining.Load() {
 		l.release() // the drain has been here
@@ -66,7 +66,7 @@ func (l *lane) endRows() {
 		l.ending = false
 		if err != nil {
 			l.d.log.Warn("rows of a disabled endpoint couldn't be ended; trying again", "endpoint", l.route.ID, "error", err)
-			l.wake(l.d.now().Add(claimRetry))
+			l.expect(l.d.now().Add(claimRetry))
 		}
 		l.kick() // rows may have come free meanwhile, or the endpoint be enabled again
 		l.mu.Unlock()
