@@ -55,7 +55,7 @@ type Options struct {
 	DNSCache           time.Duration   // 5 s; negative: none
 
 	MaxInFlight   int // requests over all endpoints; 1024
-	MaxMemory     int // bytes of event data held for delivery; 32 MiB
+	MaxMemory     int // bytes of events held for delivery; 16 MiB
 	MaxEventBytes int // of one event's data; 1 MiB
 	MaxWebhooks   int // endpoints a scope; 20, negative: unlimited
 	CarryTrace    bool
@@ -140,7 +140,7 @@ func setDefaults(o *Options) {
 		o.Version = "dev"
 	}
 	o.MaxInFlight = orDefault(o.MaxInFlight, 1024)
-	o.MaxMemory = orDefault(o.MaxMemory, 32<<20)
+	o.MaxMemory = orDefault(o.MaxMemory, 16<<20)
 	o.MaxEventBytes = orDefault(o.MaxEventBytes, 1<<20)
 	o.MaxWebhooks = orDefault(o.MaxWebhooks, 20)
 	o.DNSCache = orDefault(o.DNSCache, egress.DefaultDNSCache)

@@ -42,7 +42,7 @@ func TestDefaultsParse(t *testing.T) {
 		}
 	}
 	d := Default()
-	if d.Listen != "127.0.0.1:8080" || d.Memory != 32<<20 || d.MaxEventBytes != 1<<20 || d.ShutdownGrace != 10*time.Second {
+	if d.Listen != "127.0.0.1:8080" || d.Memory != 16<<20 || d.MaxEventBytes != 1<<20 || d.ShutdownGrace != 10*time.Second {
 		t.Errorf("%+v", d)
 	}
 	if got, err := Load(Source{}); err != nil || got.Listen != d.Listen || got.MaxInFlight != d.MaxInFlight {

@@ -37,7 +37,7 @@ var table = []Option{
 
 	{Name: "max-in-flight", Default: "1024", Value: "n", Help: "requests in flight over all endpoints",
 		set: func(c *Config, v string) (err error) { c.MaxInFlight, err = number(v, 1, 100_000); return err }},
-	{Name: "memory", Default: "32MiB", Value: "size", Help: "event data held in memory for delivery; the rest waits in the store",
+	{Name: "memory", Default: "16MiB", Value: "size", Help: "event data held in memory for delivery; the rest waits in the store",
 		set: func(c *Config, v string) (err error) { c.Memory, err = size(v, 1<<20, 1<<40); return err }},
 	{Name: "max-event-bytes", Default: "1MiB", Value: "size", Help: "largest data of one event",
 		set: func(c *Config, v string) (err error) { c.MaxEventBytes, err = size(v, 1<<10, 64<<20); return err }},

@@ -19,7 +19,9 @@ type parcel struct {
 
 func newParcel(e *surehook.Event) *parcel { return &parcel{event: e} }
 
-func (p *parcel) size() int { return len(p.event.Data) }
+// size is what a parcel costs in memory: its data, and about as much again as
+// small events have in strings and bookkeeping.
+func (p *parcel) size() int { return len(p.event.Data) + 512 }
 
 func (p *parcel) body(env surehook.Envelope) []byte {
 	slot := &p.bodies[envelopeIndex(env)]
