@@ -115,7 +115,7 @@ func TestBadInput(t *testing.T) {
 		{"POST", "/v1/events", ``, 400, "body"},
 		{"POST", "/v1/events", `{`, 400, "body"},
 		{"POST", "/v1/events", `{"type":"a","data":1} x`, 400, "body"},
-		{"POST", "/v1/events", "{\"type\":\"a\",\"data\":\"\xff\"}", 400, "body"}, // A-17
+		{"POST", "/v1/events", "{\"type\":\"a\",\"data\":\"\xff\"}", 400, "data"}, // A-17
 		{"POST", "/v1/events", `{"type":"a"}`, 400, "data"},
 		{"POST", "/v1/events", `{"data":1}`, 400, "type"},
 		{"POST", "/v1/events", `{"type":7,"data":1}`, 400, "type"},

@@ -1,19 +1,10 @@
 package api
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/base32"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"mime"
 	"net/http"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/surehook/surehook"
 )
@@ -45,9 +36,14 @@ type Receipt struct {
 // BatchResult is a receipt, or why the event was refused.
 type BatchResult struct {
 	ID         string      `json:"id,omitempty"`
-	Duplicate  bool        `json:"duplicate"`
-	Deliveries int         `json:"deliveries"`
-	Error      *BatchError `json:"error,omitempty"`
+	Duplicate  bool        `json:"duplicate,omitempty"`
+	Deliveries int         `json:"deliveries,omitempty"`
+	Error      *BatchError `json:"error,omitempty" doc:"Alone, when the event was refused"`
+}
+
+// BatchOutput is what became of a batch.
+type BatchOutput struct {
+	Results []BatchResult `json:"results" doc:"In the order of the events"`
 }
 
 // BatchError is one event's refusal.
@@ -57,25 +53,11 @@ type BatchError struct {
 	Errors  []surehook.FieldError `json:"errors,omitempty"`
 }
 
-type rawIn struct {
-	RawBody        []byte `contentType:"application/json"`
-	ContentType    string `header:"Content-Type"`
-	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"Makes the ids of events that have none, so that a repeat is recognised"`
-	Traceparent    string `header:"traceparent" doc:"Kept with the event (W3C Trace Context)"`
-}
-
-type receiptOut struct{ Body Receipt }
-type batchOut struct {
-	Body struct {
-		Results []BatchResult `json:"results" doc:"In the order of the events"`
-	}
-}
-
 func (s *server) events() {
-	route(s, op{method: "POST", path: "/v1/events", id: "publishEvent", tag: "Events", perm: surehook.PermEventsWrite, status: http.StatusAccepted,
-		summary: "Publish an event", about: "202 means that it is on the disk.", body: EventInput{}, max: int64(s.opt.MaxEventBytes) + 64<<10}, s.publish)
-	route(s, op{method: "POST", path: "/v1/events/batch", id: "publishEvents", tag: "Events", perm: surehook.PermEventsWrite, status: http.StatusAccepted,
-		summary: "Publish up to 1000 events", body: BatchInput{}, max: maxBatchBody}, s.publishBatch)
+	raw(s, op{method: "POST", path: "/v1/events", id: "publishEvent", tag: "Events", perm: surehook.PermEventsWrite, status: http.StatusAccepted,
+		summary: "Publish an event", about: "202 means that it is on the disk."}, EventInput{}, Receipt{}, s.publishOne)
+	raw(s, op{method: "POST", path: "/v1/events/batch", id: "publishEvents", tag: "Events", perm: surehook.PermEventsWrite, status: http.StatusAccepted,
+		summary: "Publish up to 1000 events", about: "Each is accepted or refused by itself."}, BatchInput{}, BatchOutput{}, s.publishMany)
 	route(s, op{method: "GET", path: "/v1/events", id: "listEvents", tag: "Events", perm: surehook.PermRead, summary: "List events, newest first",
 		about: "Without their data."}, s.listEvents)
 	route(s, op{method: "GET", path: "/v1/events/{id}", id: "getEvent", tag: "Events", perm: surehook.PermRead, summary: "Read an event",
@@ -84,172 +66,6 @@ func (s *server) events() {
 		summary: "What became of an event at each endpoint"}, s.eventDeliveries)
 	route(s, op{method: "GET", path: "/v1/events/{id}/attempts", id: "listEventAttempts", tag: "Events", perm: surehook.PermRead,
 		summary: "Every request that an event caused"}, s.eventAttempts)
-}
-
-// isJSON refuses a body of another kind: it is never converted.
-func (in *rawIn) isJSON() error {
-	kind, _, err := mime.ParseMediaType(in.ContentType)
-	if in.ContentType == "" || (err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json"))) {
-		return nil
-	}
-	return surehook.Errorf(codeMedia, "send application/json")
-}
-
-// decode reads a body strictly: one value, no unknown field, nothing mended.
-func decode(raw []byte, v any) error {
-	switch {
-	case len(bytes.TrimSpace(raw)) == 0:
-		return surehook.Invalid("body", "is required")
-	case !utf8.Valid(raw):
-		return surehook.Invalid("body", "must be valid UTF-8")
-	}
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(v); err != nil {
-		return decodeError(err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return surehook.Invalid("body", "must be one JSON value")
-	}
-	return nil
-}
-
-func decodeError(err error) error {
-	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		return surehook.Invalid(clip(strings.Trim(name, `"`)), "is not a known field")
-	}
-	if _, ok := errors.AsType[*time.ParseError](err); ok {
-		return surehook.Invalid("occurred_at", "must be a time as in RFC 3339, e.g. 2026-01-31T12:00:00Z")
-	}
-	path, message, found := strings.Cut(jsonError(err).Error(), pathMark)
-	if !found {
-		path, message = "body", path
-	}
-	if path == "" {
-		path = "body"
-	}
-	return surehook.Invalid(clip(path), message)
-}
-
-func (s *server) publish(ctx context.Context, c *call, in *rawIn) (*receiptOut, error) {
-	var ev EventInput
-	if err := in.isJSON(); err != nil {
-		return nil, err
-	}
-	if err := decode(in.RawBody, &ev); err != nil {
-		return nil, err
-	}
-	event, err := s.event(ctx, c, &ev, in, 0)
-	if err != nil {
-		return nil, err
-	}
-	r, err := s.e.Publish(ctx, event)
-	if err != nil {
-		return nil, unknownOutcome(err, event)
-	}
-	return &receiptOut{Receipt{ID: r.ID, Duplicate: r.Duplicate, Deliveries: r.Deliveries}}, nil
-}
-
-// unknownOutcome adds the ids to publish with again, where the store can't tell.
-func unknownOutcome(err error, events ...surehook.Event) error {
-	if surehook.CodeOf(err) != surehook.Unavailable {
-		return err
-	}
-	u := &unknown{error: err}
-	for i := range events {
-		u.ids = append(u.ids, events[i].ID)
-	}
-	return u
-}
-
-// event turns an input into an event of the caller's scope. Its id is fixed
-// here, so that a repeat after an unknown outcome is recognised.
-func (s *server) event(ctx context.Context, c *call, in *EventInput, raw *rawIn, n int) (surehook.Event, error) {
-	tenant, err := c.scope(in.TenantID)
-	if err != nil {
-		return surehook.Event{}, err
-	}
-	ev := surehook.Event{ID: in.ID, Type: in.Type, Tenant: tenant, Identity: in.IdentityID, Owner: in.Owner, Subjects: in.Subjects,
-		Data: in.Data, Trace: trace(raw.Traceparent)}
-	if in.OccurredAt != nil {
-		ev.OccurredAt = *in.OccurredAt
-	}
-	switch {
-	case ev.ID != "":
-	case raw.IdempotencyKey != "":
-		sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%d", tenant, raw.IdempotencyKey, n))
-		ev.ID = "evt_" + base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:])[:26]
-	default:
-		ev.ID = s.e.NewID("evt")
-	}
-	return ev, s.types.check(ctx, ev.Type, ev.Data)
-}
-
-// trace keeps a well-formed traceparent.
-func trace(v string) string {
-	if len(v) != 55 || v[2] != '-' || v[35] != '-' || v[52] != '-' || strings.Trim(v, "0123456789abcdef-") != "" {
-		return ""
-	}
-	return v
-}
-
-func (s *server) publishBatch(ctx context.Context, c *call, in *rawIn) (*batchOut, error) {
-	var batch struct {
-		Events []json.RawMessage `json:"events"`
-	}
-	if err := in.isJSON(); err != nil {
-		return nil, err
-	}
-	if err := decode(in.RawBody, &batch); err != nil {
-		return nil, err
-	}
-	switch n := len(batch.Events); {
-	case n == 0:
-		return nil, surehook.Invalid("events", "is required and must not be empty")
-	case n > maxBatch:
-		return nil, surehook.Invalid("events", fmt.Sprintf("holds more than %d", maxBatch))
-	}
-	out := &batchOut{}
-	out.Body.Results = make([]BatchResult, len(batch.Events))
-	events, where := make([]surehook.Event, 0, len(batch.Events)), make([]int, 0, len(batch.Events))
-	for i, raw := range batch.Events {
-		var ev EventInput
-		err := decode(raw, &ev)
-		if err == nil {
-			var event surehook.Event
-			if event, err = s.event(ctx, c, &ev, in, i); err == nil {
-				events, where = append(events, event), append(where, i)
-				continue
-			}
-		}
-		out.Body.Results[i].Error = s.batchError(ctx, i, err)
-	}
-	receipts, err := s.e.Enqueue(ctx, events...)
-	if err != nil {
-		return nil, unknownOutcome(err, events...)
-	}
-	for j, r := range receipts {
-		i := where[j]
-		if r.Err != nil {
-			out.Body.Results[i].Error = s.batchError(ctx, i, r.Err)
-			continue
-		}
-		out.Body.Results[i] = BatchResult{ID: r.ID, Duplicate: r.Duplicate, Deliveries: r.Deliveries}
-	}
-	return out, nil
-}
-
-func (s *server) batchError(ctx context.Context, i int, err error) *BatchError {
-	p := s.describe(requestID(ctx), err)
-	e := &BatchError{Code: p.Code, Message: p.Detail}
-	for _, f := range p.Errors {
-		path := fmt.Sprintf("events[%d].%s", i, f.Path)
-		if f.Path == "body" {
-			path = fmt.Sprintf("events[%d]", i)
-		}
-		e.Errors = append(e.Errors, surehook.FieldError{Path: path, Message: f.Message})
-	}
-	return e
 }
 
 // EventView is an event as it is shown.
@@ -316,10 +132,7 @@ func (s *server) findEvent(ctx context.Context, c *call, in ByEvent) (*surehook.
 	return s.store.Event(ctx, of, in.ID)
 }
 
-type eventOut struct{ Body EventView }
-
-// ContentType and the raw data: the body is written by our own encoder, which
-// leaves RawMessage's bytes as they are but for white space.
+// getEvent writes its answer by hand: encoding/json would compact the data.
 func (s *server) getEvent(ctx context.Context, c *call, in *ByEvent) (*rawOut, error) {
 	ev, err := s.findEvent(ctx, c, *in)
 	if err != nil {

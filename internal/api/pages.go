@@ -3,7 +3,6 @@ package api
 import (
 	"html/template"
 	"net/http"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -55,13 +54,6 @@ func (s *server) json(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = format.Marshal(w, v) // the caller may have gone
-}
-
-// rawBody documents a body that we read ourselves.
-func (s *server) rawBody(v any, id string) *huma.RequestBody {
-	t := reflect.TypeOf(v)
-	return &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
-		"application/json": {Schema: s.api.OpenAPI().Components.Schemas.Schema(t, true, id)}}}
 }
 
 // docRow is one route on the page.

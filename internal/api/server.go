@@ -10,6 +10,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/surehook/surehook"
 	"github.com/surehook/surehook/engine"
@@ -46,6 +47,8 @@ type server struct {
 	api     huma.API
 	ready   readiness
 	onceMu  sync.Mutex
+	raw     map[string]rawRoute // by method and path
+	bodies  *semaphore.Weighted // memory for large bodies
 }
 
 // New makes the handler of the whole API.
@@ -59,7 +62,8 @@ func New(opt Options) http.Handler {
 	if opt.MaxEventBytes == 0 {
 		opt.MaxEventBytes = 1 << 20
 	}
-	s := &server{e: opt.Engine, store: opt.Engine.Store(), log: opt.Logger, now: opt.Now, version: opt.Version, opt: opt}
+	s := &server{e: opt.Engine, store: opt.Engine.Store(), log: opt.Logger, now: opt.Now, version: opt.Version, opt: opt,
+		raw: make(map[string]rawRoute), bodies: semaphore.NewWeighted(bodyBudget)}
 	s.keys = newKeyCache(s.store, s.now)
 	s.types = newCatalogue(s.store, s.now)
 	mux := http.NewServeMux()
@@ -101,9 +105,15 @@ func (s *server) outermost(mux *http.ServeMux) http.Handler {
 		if id == "" || len(id) > 100 || strings.ContainsFunc(id, func(c rune) bool { return c <= ' ' || c > '~' }) {
 			id = s.e.NewID("req")
 		}
-		w.Header().Set("X-Request-Id", id)
-		w.Header().Set("Cache-Control", "no-store")
-		w.Header().Set("X-Content-Type-Options", "nosniff")
+		h := w.Header()
+		h.Set("X-Request-Id", id)
+		h.Set("Cache-Control", "no-store")
+		h.Set("X-Content-Type-Options", "nosniff")
+		defer s.rescue(w, id)
+		if route, ok := s.raw[r.Method+" "+r.URL.Path]; ok {
+			s.serveRaw(w, r, route, id)
+			return
+		}
 		r = r.WithContext(context.WithValue(r.Context(), requestIDKey{}, id))
 		if _, pattern := mux.Handler(r); pattern == "" {
 			s.unrouted(w, r, mux, id)
@@ -118,7 +128,8 @@ func (s *server) unrouted(w http.ResponseWriter, r *http.Request, mux *http.Serv
 	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodPut, http.MethodDelete} {
 		other := r.Clone(r.Context())
 		other.Method = m
-		if _, pattern := mux.Handler(other); pattern != "" {
+		_, direct := s.raw[m+" "+r.URL.Path]
+		if _, pattern := mux.Handler(other); pattern != "" || direct {
 			allowed = append(allowed, m)
 		}
 	}
@@ -158,8 +169,6 @@ type op struct {
 	perm                  string
 	platform              bool // a tenant's key isn't enough
 	status                int
-	max                   int64
-	body                  any // the type of a raw body, for the document
 }
 
 // route registers a handler. Its errors become problems here.
@@ -168,12 +177,6 @@ func route[I, O any](s *server, o op, h func(context.Context, *call, *I) (*O, er
 		Description: o.about, DefaultStatus: o.status, MaxBodyBytes: maxBody, BodyReadTimeout: 30 * time.Second,
 		Metadata: map[string]any{"permission": o.perm, "platform": o.platform},
 		Security: []map[string][]string{{"key": {o.perm}}}}
-	if o.max > 0 {
-		operation.MaxBodyBytes = o.max
-	}
-	if o.body != nil {
-		operation.RequestBody, operation.SkipValidateBody = s.rawBody(o.body, o.id), true // the handler reads it, strictly
-	}
 	huma.Register(s.api, operation, func(ctx context.Context, in *I) (*O, error) {
 		out, err := h(ctx, callOf(ctx), in)
 		if err != nil {
