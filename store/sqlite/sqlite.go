@@ -114,7 +114,7 @@ func Open(ctx context.Context, path string, opt Options) (*Store, error) {
 }
 
 func (s *Store) start(ctx context.Context) error {
-	c, err := open(s.path, false, 16<<10, s.opt.Sync)
+	c, err := open(s.path, false, 6<<10, s.opt.Sync)
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (s *Store) start(ctx context.Context) error {
 	}
 	s.reads = make(chan *conn, readers)
 	for range readers {
-		r, err := open(s.path, true, 4<<10, s.opt.Sync)
+		r, err := open(s.path, true, 1<<10, s.opt.Sync)
 		if err != nil {
 			return errors.Join(err, s.closeReaders(), c.close())
 		}

@@ -245,7 +245,7 @@ func (w *writer) failed(err error) error {
 }
 
 func (w *writer) reopen() error {
-	c, err := open(w.s.path, false, 16<<10, w.s.opt.Sync)
+	c, err := open(w.s.path, false, 6<<10, w.s.opt.Sync)
 	if err != nil {
 		return err
 	}
