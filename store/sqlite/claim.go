@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/ncruces/go-sqlite3"
@@ -19,6 +20,9 @@ const (
 const claimRows = `SELECT p.event_key, p.id, p.attempt, p.first_attempt, p.due, p.lost, ` + eventColumns + `, e.data
 	FROM pending p JOIN events e ON e.key = p.event_key
 	WHERE p.endpoint_key = ? AND p.owner IS NULL AND p.due <= ? ORDER BY p.due, p.event_key LIMIT ?`
+
+// errEnough ends a query that has given what was wanted.
+var errEnough = errors.New("enough")
 
 // Claim implements surehook.Queue.
 func (s *Store) Claim(_ context.Context, endpoint int64, limit, maxBytes int) (surehook.Claim, error) {
@@ -52,13 +56,12 @@ func (s *Store) claim(c *conn, endpoint int64, limit, maxBytes int, now time.Tim
 			Attempt: st.ColumnInt(2), FirstAttempt: st.ColumnInt(3), Due: at(st.ColumnInt64(4)), Lost: st.ColumnInt(5)}
 		switch {
 		case full:
-			return nil
+			return errEnough
 		case d.Lost >= lostDead:
 			crashed = append(crashed, d)
 			return nil
 		case d.Lost >= lostAlone && len(out.Rows) > 0:
-			full = true
-			return nil
+			return errEnough
 		}
 		e, err := scanEvent(st, 6)
 		if err != nil {
@@ -70,7 +73,7 @@ func (s *Store) claim(c *conn, endpoint int64, limit, maxBytes int, now time.Tim
 		full = size >= maxBytes || d.Lost >= lostAlone
 		return nil
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, errEnough) {
 		return err
 	}
 	for i := range out.Rows {
