@@ -76,7 +76,7 @@ func eventQuery(f surehook.EventFilter, low, high int64) (from string, q *query)
 	case surehook.Dead:
 		from = startFrom(`dead_letters`, at)
 	case surehook.Succeeded:
-		q.add(`EXISTS (SELECT 1 FROM attempts x WHERE x.event_key = e.key AND x.status = 1 AND x.flags & 2 = 0`+at+`
+		q.add(`EXISTS (SELECT 1 FROM attempts x WHERE x.event_key = e.key AND x.status = 1 AND x.flags & 2 = 0` + at + `
 			AND NOT EXISTS (SELECT 1 FROM pending y WHERE y.event_key = x.event_key AND y.endpoint_key = x.endpoint_key)
 			AND NOT EXISTS (SELECT 1 FROM dead_letters y WHERE y.event_key = x.event_key AND y.endpoint_key = x.endpoint_key))`)
 	}
