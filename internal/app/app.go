@@ -143,7 +143,7 @@ func (a *App) startEngine(ctx context.Context, cfg config.Config, opt Options, m
 	}
 	a.stack.push("the store", func(context.Context) error { return store.Close() })
 
-	tell := newTeller(cfg, a.log, opt.Environ)
+	tell := newTeller(cfg, a.log, opt.Environ) //nolint:contextcheck // it lives as long as the app
 	a.stack.push("notices", tell.stop)
 
 	eo, err := engineOptions(cfg, a.Addr.String())
@@ -151,7 +151,7 @@ func (a *App) startEngine(ctx context.Context, cfg config.Config, opt Options, m
 		return nil, err
 	}
 	eo.Store, eo.MasterKeys, eo.Version, eo.Logger = store, keys, opt.Version, a.log
-	eo.Observe = observer(a.log, m, tracer, opt.Observe)
+	eo.Observe = observer(a.log, m, tracer, opt.Observe) //nolint:contextcheck // attempts outlive the start
 	eo.Notify = func(n engine.Notice) {
 		m.disabled.WithLabelValues(n.Reason).Inc()
 		tell.tell(n)

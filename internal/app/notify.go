@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -123,7 +124,7 @@ func secretEnv(kv string) bool {
 func (t *teller) post(body []byte) error {
 	req, err := http.NewRequestWithContext(t.ctx, http.MethodPost, t.url, bytes.NewReader(body))
 	if err != nil {
-		return fmt.Errorf("notify-url can't be used")
+		return errors.New("notify-url can't be used")
 	}
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := t.client.Do(req)

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"github.com/surehook/surehook"
@@ -253,16 +254,17 @@ func (r *rotation) prune(ctx context.Context, path string, keys [][]byte, out *R
 // writeKeys replaces a key file: the old one or the new one is there, whole, at
 // any time.
 func writeKeys(path string, keys [][]byte) error {
-	text := "# Surehook's master keys. The first one seals; the others open what is still sealed under them.\n" +
-		"# Without them no signing secret can be read: keep a copy apart from the data.\n"
+	var text strings.Builder
+	text.WriteString("# Surehook's master keys. The first one seals; the others open what is still sealed under them.\n" +
+		"# Without them no signing secret can be read: keep a copy apart from the data.\n")
 	for _, key := range keys {
-		text += base64.StdEncoding.EncodeToString(key) + "\n"
+		text.WriteString(base64.StdEncoding.EncodeToString(key) + "\n")
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // 0600
 	if err != nil {
 		return fmt.Errorf("the key file can't be written: %w", err)
 	}
-	_, err = f.WriteString(text)
+	_, err = f.WriteString(text.String())
 	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
 		err = os.Rename(f.Name(), path)
 	}

@@ -52,7 +52,7 @@ func Run(ctx context.Context, cfg config.Config, opt Options, started func(*App)
 		a.log.Error("stopping", "error", failure)
 	case <-ctx.Done():
 	}
-	return errors.Join(failure, drain(a, cfg.ShutdownGrace, signals))
+	return errors.Join(failure, drain(a, cfg.ShutdownGrace, signals)) //nolint:contextcheck // the drain begins when ctx has ended
 }
 
 // drain stops the app; signals cut the drain short.

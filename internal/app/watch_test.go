@@ -92,13 +92,13 @@ func TestALogThatNobodyReadsStopsNothing(t *testing.T) {
 func TestLinesArriveInOrder(t *testing.T) {
 	var buf bytes.Buffer
 	l := newLines(&buf)
-	want := ""
+	var want strings.Builder
 	for i := range 1000 {
 		line := strings.Repeat("y", i%7) + "\n"
-		want += line
+		want.WriteString(line)
 		_, _ = l.Write([]byte(line))
 	}
-	if err := l.stop(t.Context()); err != nil || buf.String() != want {
+	if err := l.stop(t.Context()); err != nil || buf.String() != want.String() {
 		t.Error("lines were lost or mixed", err)
 	}
 }
@@ -186,7 +186,7 @@ func TestSpansAreMadeAfterTheFact(t *testing.T) {
 		if !s.EndTime().Equal(noon.Add(1250 * time.Millisecond)) {
 			t.Errorf("ends %v", s.EndTime())
 		}
-		if slices.ContainsFunc(s.Attributes(), func(a attribute.KeyValue) bool { return strings.Contains(a.Value.Emit(), "planted") }) {
+		if slices.ContainsFunc(s.Attributes(), func(a attribute.KeyValue) bool { return strings.Contains(a.Value.String(), "planted") }) {
 			t.Error("an attribute tells a secret")
 		}
 	}

@@ -93,7 +93,7 @@ type cmd struct {
 // Main runs one command and gives its exit code.
 func Main(ctx context.Context, env Env) int {
 	c := &cmd{env: env}
-	root := c.root()
+	root := c.root() //nolint:contextcheck // commands get theirs when they run
 	root.SetArgs(env.Args)
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
@@ -119,11 +119,16 @@ func (c *cmd) report(ran *cobra.Command, err error) int {
 	if code == exitUsage && hint == "" {
 		hint = "see " + ran.CommandPath() + " --help"
 	}
-	fmt.Fprintln(c.env.Stderr, "surehook: "+strings.TrimSpace(err.Error()))
+	c.say("surehook: %s", strings.TrimSpace(err.Error()))
 	if hint != "" {
-		fmt.Fprintln(c.env.Stderr, "  "+hint)
+		c.say("  %s", hint)
 	}
 	return code
+}
+
+// say tells people something, beside the result.
+func (c *cmd) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(c.env.Stderr, format+"\n", args...) // nowhere is left to say that it failed
 }
 
 func (c *cmd) root() *cobra.Command {
@@ -193,7 +198,7 @@ func (c *cmd) versionCmd() *cobra.Command {
 			if c.json {
 				return c.out.value(map[string]string{"version": version()})
 			}
-			fmt.Fprintln(c.env.Stdout, "surehook "+version())
+			c.out.line("surehook %s", version())
 			return nil
 		}}
 }

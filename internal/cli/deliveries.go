@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -174,7 +175,7 @@ func (c *cmd) job(r client.Replay) error {
 		return c.out.value(r)
 	}
 	return c.out.fields("id", r.ID, "webhook", r.WebhookID, "state", c.out.paint(state(r.State).colour, r.State), "since", deref(r.Since), "until", deref(r.Until),
-		"status", deref(r.Status), "looked at", fmt.Sprintf("%d of about %d", r.Scanned, max(r.Total, r.Scanned)), "queued", fmt.Sprint(r.Queued), "error", deref(r.Error))
+		"status", deref(r.Status), "looked at", fmt.Sprintf("%d of about %d", r.Scanned, max(r.Total, r.Scanned)), "queued", strconv.FormatInt(r.Queued, 10), "error", deref(r.Error))
 }
 
 func (c *cmd) replaysCmd() *cobra.Command {

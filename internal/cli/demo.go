@@ -10,7 +10,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -102,9 +101,9 @@ func (d *demo) run(ctx context.Context, file string) (err error) {
 	d.published = make(map[string]publication, len(d.events))
 	d.shown = d.c.progress()
 	if err := d.start(ctx); err != nil {
-		return errors.Join(err, d.stop())
+		return errors.Join(err, d.stop()) //nolint:contextcheck // the end has its own bound
 	}
-	defer func() { err = errors.Join(err, d.stop()) }()
+	defer func() { err = errors.Join(err, d.stop()) }() //nolint:contextcheck // the end has its own bound
 	d.intro()
 	if err := d.publish(ctx); err != nil {
 		return err
@@ -322,13 +321,10 @@ func (d *demo) stay(ctx context.Context) {
 		o.line(`  curl -s %s/v1/events %s -H 'Content-Type: application/json' -d '{"type":"order.paid","data":{"total":"42.00"}}'`, base, auth)
 		o.line("  curl -s %s/v1/webhooks %s", base, auth)
 		o.line("  curl -s %s/v1/dead-letters %s", base, auth)
-		if o.colour {
-			o.line("%s", o.paint(dim, "  (or: export SUREHOOK_URL="+base+" SUREHOOK_KEY="+strings.Repeat("·", 3)+" and use surehook webhooks list)"))
-		}
 	}
 	select {
 	case <-ctx.Done():
 	case err := <-d.app.Failed():
-		fmt.Fprintln(d.c.env.Stderr, "surehook:", err)
+		d.c.say("surehook: %s", err)
 	}
 }

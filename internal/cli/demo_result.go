@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/surehook/surehook"
 	"github.com/surehook/surehook/client"
 )
 
@@ -107,7 +108,9 @@ func (d *demo) row(ctx context.Context, h *demoHook, r *result) (row, error) {
 		if err != nil {
 			return out, err
 		}
-		attempts++
+		if deref(a.Error) != string(surehook.EndpointDisabled) { // such a one tells why no request was made
+			attempts++
+		}
 		if a.Status == "succeeded" {
 			out.Delivered++
 		}

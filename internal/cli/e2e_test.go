@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
@@ -231,7 +230,7 @@ func TestNoSecretLeaks(t *testing.T) {
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.URL.Path, "broken") {
 			w.WriteHeader(http.StatusGone)
-			fmt.Fprint(w, "planted-answer")
+			_, _ = io.WriteString(w, "planted-answer")
 		}
 		done <- struct{}{}
 	}))

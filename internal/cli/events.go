@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -96,7 +97,7 @@ func (c *cmd) publishLines(ctx context.Context, api *client.Client, file string)
 	in := c.env.Stdin
 	total := int64(-1)
 	if file != "-" {
-		f, err := os.Open(file)
+		f, err := os.Open(file) //nolint:gosec // the caller's own choice
 		if err != nil {
 			return fail(exitUsage, "", "%w", err)
 		}
@@ -114,7 +115,7 @@ func (c *cmd) publishLines(ctx context.Context, api *client.Client, file string)
 			switch {
 			case r.Error != nil:
 				refused++
-				fmt.Fprintf(c.env.Stderr, "refused: event %d: %s\n", accepted+duplicates+refused, r.Error.Message)
+				c.say("refused: event %d: %s", accepted+duplicates+refused, r.Error.Message)
 			case r.Duplicate:
 				duplicates++
 			default:
@@ -226,7 +227,7 @@ func attemptRow(a client.Attempt) []cell {
 // answer shows what a receiver said, or why it said nothing.
 func answer(status int, code *string) cell {
 	if status != 0 {
-		return text(fmt.Sprint(status))
+		return text(strconv.Itoa(status))
 	}
 	return optional(deref(code))
 }

@@ -57,10 +57,7 @@ verdict is allow or block. Exit code 4: an argument is blocked.`,
 
 // guardClient makes the client that a server with these settings would have.
 func (c *cmd) guardClient(networks, own string) (*egress.Client, error) {
-	var environ []string
-	for _, name := range []string{"SUREHOOK_ALLOW_NETWORKS", "SUREHOOK_OWN_HOSTS"} {
-		environ = append(environ, name+"="+c.env.getenv(name))
-	}
+	environ := []string{"SUREHOOK_ALLOW_NETWORKS=" + c.env.getenv("SUREHOOK_ALLOW_NETWORKS"), "SUREHOOK_OWN_HOSTS=" + c.env.getenv("SUREHOOK_OWN_HOSTS")}
 	if networks != "" {
 		environ[0] = "SUREHOOK_ALLOW_NETWORKS=" + networks
 	}

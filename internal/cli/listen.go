@@ -89,7 +89,7 @@ func (l *listener) run(ctx context.Context, addr string) error {
 	if len(l.keys) == 0 {
 		how = "verifies nothing: no secret was given"
 	}
-	fmt.Fprintf(l.c.env.Stderr, "listening on http://%s, %s\n", sock.Addr(), how)
+	l.c.say("listening on http://%s, %s", sock.Addr(), how)
 	select {
 	case <-ctx.Done():
 	case <-l.done:
@@ -148,7 +148,7 @@ func (l *listener) print(r *received, body []byte) {
 	defer l.mu.Unlock()
 	if l.c.json {
 		if err := l.value(r); err != nil {
-			fmt.Fprintln(l.c.env.Stderr, "surehook:", err)
+			l.c.say("surehook: %s", err)
 		}
 	} else {
 		l.text(r, body)

@@ -131,7 +131,7 @@ func (o *output) fields(pairs ...string) error {
 }
 
 func (o *output) line(format string, args ...any) {
-	fmt.Fprintf(o.w, format+"\n", args...)
+	_, _ = fmt.Fprintf(o.w, format+"\n", args...) // a reader that has gone wants no more
 }
 
 // ms shows a duration for people.

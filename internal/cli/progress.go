@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -42,14 +41,16 @@ func (p progress) show(line string) {
 	}
 	switch {
 	case p.terminal:
-		fmt.Fprint(p.w, "\r\x1b[K"+line)
+		p.write("\r\x1b[K" + line)
 		s.dirty = true
 	case time.Since(s.at) >= progressEvery:
-		fmt.Fprintln(p.w, line)
+		p.write(line + "\n")
 		s.at, s.printed = time.Now(), line
 	}
 	s.last = line
 }
+
+func (p progress) write(s string) { _, _ = io.WriteString(p.w, s) } // progress that can't be shown stops nothing
 
 // end leaves the last state standing.
 func (p progress) end() {
@@ -61,9 +62,9 @@ func (p progress) end() {
 	defer s.mu.Unlock()
 	switch {
 	case s.dirty:
-		fmt.Fprintln(p.w)
+		p.write("\n")
 	case !p.quiet && !p.terminal && s.last != s.printed:
-		fmt.Fprintln(p.w, s.last)
+		p.write(s.last + "\n")
 	}
 	s.dirty, s.printed = false, s.last
 }

@@ -50,7 +50,7 @@ delivered by the next process.`,
 }
 
 func (c *cmd) serve(cc *cobra.Command, cfg config.Config) error {
-	say := func(line string) { fmt.Fprintln(c.env.Stderr, line) }
+	say := func(line string) { c.say("%s", line) }
 	if len(cfg.AllowNetworks) > 0 {
 		parts := make([]string, len(cfg.AllowNetworks))
 		for i, p := range cfg.AllowNetworks {

@@ -53,9 +53,12 @@ func parseCaptured(raw []byte) (*captured, error) {
 	if te := r.get("Transfer-Encoding"); strings.Contains(strings.ToLower(te), "chunked") {
 		r.note = "the request was sent in chunks: the saved body must be the decoded one"
 	}
-	n, err := strconv.Atoi(r.get("Content-Length"))
+	n := len(body)
+	if stated, err := strconv.Atoi(r.get("Content-Length")); err == nil && stated >= 0 {
+		n = stated
+	}
 	switch {
-	case err != nil || n == len(body):
+	case n == len(body):
 	case n > len(body):
 		return nil, fmt.Errorf("the body has %d bytes, and Content-Length says %d: it isn't whole", len(body), n)
 	case strings.TrimRight(string(body[n:]), "\r\n") == "":

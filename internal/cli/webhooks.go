@@ -26,7 +26,6 @@ type hookFlags struct {
 	timeout time.Duration
 	limits  client.Limits
 	headers []string
-	secret  secretFlags
 }
 
 func (h *hookFlags) add(f *pflag.FlagSet) {
@@ -154,7 +153,7 @@ func (c *cmd) hook(w client.Webhook) error {
 		return err
 	}
 	if w.Secret != "" {
-		fmt.Fprintln(c.env.Stderr, "The secret is shown this once.")
+		c.say("The secret is shown this once.")
 	}
 	return nil
 }
