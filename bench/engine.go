@@ -24,16 +24,15 @@ type rig struct {
 	dir       string
 	delivered atomic.Int64
 	done      chan struct{} // a token a delivery that counted
-	window    int
 }
 
 // newRig opens an engine whose endpoints n receive "bench.<i>" each.
-func newRig(ctx context.Context, url string, endpoints, window int) (*rig, error) {
+func newRig(ctx context.Context, url string, endpoints int) (*rig, error) {
 	dir, err := os.MkdirTemp("", "surehook-bench-")
 	if err != nil {
 		return nil, err
 	}
-	r := &rig{dir: dir, done: make(chan struct{}, window), window: window}
+	r := &rig{dir: dir, done: make(chan struct{}, window)}
 	if r.store, err = sqlite.Open(ctx, filepath.Join(dir, "bench.db"), sqlite.Options{}); err != nil {
 		return nil, err
 	}
@@ -87,7 +86,7 @@ func (r *rig) flood(ctx context.Context, endpoints, publishers, size int, warm, 
 	ctx, cancel := context.WithTimeout(ctx, warm+run)
 	defer cancel()
 	tokens := r.done
-	for range r.window {
+	for range window {
 		tokens <- struct{}{}
 	}
 	var wg sync.WaitGroup

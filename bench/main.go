@@ -134,7 +134,7 @@ func child(ctx context.Context, role, arg string) error {
 		"raw": func(_ context.Context, s scenario) (any, error) {
 			return rawLoop(s.Remote.URL, 64, s.Size, s.warm(), s.run())
 		},
-		"sqlite": sqliteRate, "latency": sqliteLatency, "noisy": sqliteNoisy, "backlog": sqliteBacklog,
+		"sqlite": sqliteRate, "latency": sqliteLatency, "noisy": sqliteNoisy, "backlog": sqliteBacklog, "rest": restPublish,
 	}
 	f, ok := roles[role]
 	if !ok {

@@ -73,7 +73,7 @@ func run(ctx context.Context, o options) error {
 	b := &bench{options: o, rc: rc}
 	steps := []func(context.Context) error{b.rates, b.half, b.noisy}
 	if !o.quick {
-		steps = append(steps, b.hundred, b.loads, b.backlog)
+		steps = append(steps, b.hundred, b.loads, b.backlog, b.rest)
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -195,6 +195,20 @@ func (b *bench) backlog(ctx context.Context) error {
 			i+1, b.rounds, e.PerS, pending, f.Beside.PerS, f.Drain.PerS, f.RSS)
 	}
 	b.rep.Backlog = &backlogRow{Pending: pending, Empty: median(empty), Beside: median(beside), Ratio: median(ratios), RSS: median(mem), Drain: median(drain)}
+	return nil
+}
+
+func (b *bench) rest(ctx context.Context) error {
+	var rates []float64
+	for range b.rounds {
+		f, err := in[figures](ctx, "rest", b.base(1))
+		if err != nil {
+			return err
+		}
+		rates = append(rates, f.PerS)
+		progress("REST: %.0f events/s", f.PerS)
+	}
+	b.rep.REST = median(rates)
 	return nil
 }
 

@@ -32,7 +32,7 @@ func profiled(file string, f func() (any, error)) (any, error) {
 
 // sqliteRate is deliveries a second at full load, and whether all arrived.
 func sqliteRate(ctx context.Context, s scenario) (any, error) {
-	r, err := newRig(ctx, s.Remote.URL, s.Endpoints, window)
+	r, err := newRig(ctx, s.Remote.URL, s.Endpoints)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func sqliteRate(ctx context.Context, s scenario) (any, error) {
 
 // sqliteLatency is publish to arrival at a steady rate.
 func sqliteLatency(ctx context.Context, s scenario) (any, error) {
-	r, err := newRig(ctx, s.Remote.URL, s.Endpoints, window)
+	r, err := newRig(ctx, s.Remote.URL, s.Endpoints)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (r *rig) idle(ctx context.Context, rest int) error {
 
 // sqliteNoisy is latency beside a black hole with s.Pending rows due.
 func sqliteNoisy(ctx context.Context, s scenario) (any, error) {
-	r, err := newRig(ctx, s.Remote.URL, s.Endpoints, window)
+	r, err := newRig(ctx, s.Remote.URL, s.Endpoints)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +132,7 @@ type backlogFigures struct {
 // down, measures a healthy endpoint beside them, then brings the receiver back
 // and measures how fast the backlog goes.
 func sqliteBacklog(ctx context.Context, s scenario) (any, error) {
-	r, err := newRig(ctx, s.Remote.URL, s.Endpoints, window)
+	r, err := newRig(ctx, s.Remote.URL, s.Endpoints)
 	if err != nil {
 		return nil, err
 	}
