@@ -31,8 +31,8 @@ func once[O any](ctx context.Context, s *server, c *call, what, key string, body
 		return nil, surehook.Errorf(surehook.Conflict, "this Idempotency-Key was used for another request")
 	case sealed != nil:
 		plain, err := s.e.OpenAnswer(rowName(scope, key), sealed)
-		if err != nil {
-			return nil, err
+		if err != nil { // the master key was rotated since
+			return nil, surehook.Errorf(surehook.Conflict, "this Idempotency-Key was used, and its answer can't be read any more; use another")
 		}
 		out := new(O)
 		return out, json.Unmarshal(plain, out)
