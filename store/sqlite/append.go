@@ -94,7 +94,7 @@ func (s *Store) append(c *conn, a *surehook.Append, hash []byte, now time.Time, 
 	// Taken anew at each run: keys ascend in the order of acceptance.
 	e.Key = s.keys.take(1)
 	e.CreatedAt = now
-	inserted, err := s.insertEvent(c, e, hash)
+	inserted, err := insertEventRow(c, e, hash)
 	if err != nil {
 		return err
 	}
@@ -120,29 +120,49 @@ func (s *Store) append(c *conn, a *surehook.Append, hash []byte, now time.Time, 
 	return nil
 }
 
-func (s *Store) insertEvent(c *conn, e *surehook.Event, hash []byte) (bool, error) {
+func insertEventRow(c *conn, e *surehook.Event, hash []byte) (bool, error) {
 	data := e.Data
 	if data == nil {
 		data = []byte{}
 	}
-	n, err := c.exec(insertEvent, e.Key, e.Tenant, e.ID, e.Type, e.Identity, e.Owner, e.Sequence, e.Subjects,
-		e.OccurredAt, e.CreatedAt, e.Trace, e.About, hash, data)
+	h, err := c.hot(insertEvent)
+	if err != nil {
+		return false, err
+	}
+	h.num(1, e.Key)
+	h.text(2, e.Tenant)
+	h.text(3, e.ID)
+	h.text(4, e.Type)
+	h.text(5, e.Identity)
+	h.text(6, e.Owner)
+	h.num(7, e.Sequence)
+	h.text(8, list(e.Subjects))
+	h.time(9, e.OccurredAt)
+	h.time(10, e.CreatedAt)
+	h.text(11, e.Trace)
+	h.text(12, e.About)
+	h.blob(13, hash)
+	h.blob(14, data)
+	n, err := h.run()
 	return n == 1, err
 }
 
 func putPending(c *conn, d *surehook.Delivery) error {
-	st, err := c.stmt(insertPending)
+	h, err := c.hot(insertPending)
 	if err != nil {
 		return err
 	}
-	var owner any
+	h.num(1, d.EventKey)
+	h.num(2, d.EndpointKey)
+	h.num(3, d.ID)
 	if d.Epoch != 0 {
-		owner = d.Epoch
+		h.num(4, d.Epoch)
+	} else {
+		h.null(4)
 	}
-	if err := bind(st, []any{d.EventKey, d.EndpointKey, d.ID, owner, d.Due}); err != nil {
-		return err
-	}
-	return st.Exec()
+	h.time(5, d.Due)
+	_, err = h.run()
+	return err
 }
 
 // duplicate answers an id that is there already: the same content is the same

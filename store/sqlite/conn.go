@@ -8,11 +8,15 @@ import (
 	"github.com/ncruces/go-sqlite3"
 )
 
+// busyTimeout is how long a lock of another process is waited for.
+const busyTimeout = 5 * time.Second
+
 // conn is one connection with its prepared statements. It belongs to one
 // goroutine at a time.
 type conn struct {
 	*sqlite3.Conn
 	stmts map[string]*sqlite3.Stmt
+	hots  map[string]*hot
 }
 
 // open opens a connection to the file. The writer's is read-write; readers
@@ -26,13 +30,13 @@ func open(path string, readOnly bool, cacheKiB int, sync Sync) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	pragmas := fmt.Sprintf(`PRAGMA busy_timeout = 5000; PRAGMA cache_size = -%d; PRAGMA temp_store = MEMORY;`, cacheKiB)
+	pragmas := fmt.Sprintf(`PRAGMA busy_timeout = %d; PRAGMA cache_size = -%d; PRAGMA temp_store = MEMORY;`, busyTimeout.Milliseconds(), cacheKiB)
 	if !readOnly {
 		// The page size only takes hold in an empty file, before WAL.
 		pragmas += fmt.Sprintf(`PRAGMA page_size = 16384; PRAGMA journal_mode = WAL; PRAGMA synchronous = %s;
 			PRAGMA journal_size_limit = %d;`, sync, walKeep)
 	}
-	out := &conn{Conn: c, stmts: make(map[string]*sqlite3.Stmt)}
+	out := &conn{Conn: c, stmts: make(map[string]*sqlite3.Stmt), hots: make(map[string]*hot)}
 	if err := c.Exec(pragmas); err != nil {
 		return nil, fmt.Errorf("preparing the connection: %w", closing(out, err))
 	}
@@ -83,12 +87,7 @@ func (c *conn) exec(sql string, args ...any) (int64, error) {
 	if err := bind(s, args); err != nil {
 		return 0, err
 	}
-	s.Step()
-	err = s.Err()
-	if rerr := s.Reset(); err == nil {
-		err = rerr
-	}
-	if err != nil {
+	if err := s.Exec(); err != nil {
 		return 0, err
 	}
 	return c.Changes(), nil

@@ -91,22 +91,22 @@ func newAttemptID(now time.Time) string {
 // record moves one row and keeps its attempt.
 func (s *Store) record(c *conn, o *surehook.Outcome, now time.Time, health map[int64]*surehook.Tally, out *surehook.Recorded) error {
 	d, a := &o.Delivery, o.Attempt
-	g := []any{d.EventKey, d.EndpointKey, d.ID, d.Epoch, d.Attempt}
 	var due time.Time
 	var hit int64
 	var err error
 	switch o.Decision {
 	case surehook.Release:
-		_, err = c.exec(`UPDATE pending SET owner = NULL`+guard, g...)
+		_, err = c.exec(`UPDATE pending SET owner = NULL`+guard, d.EventKey, d.EndpointKey, d.ID, d.Epoch, d.Attempt)
 		return err
 	case surehook.Finish:
 		err = s.finish(c, d)
 		hit = 1
 	case surehook.Again:
 		due = now.Add(o.Wait)
-		hit, err = c.exec(`UPDATE pending SET owner = NULL, attempt = attempt + 1, lost = 0, due = ?`+guard, append([]any{due}, g...)...)
+		hit, err = c.exec(`UPDATE pending SET owner = NULL, attempt = attempt + 1, lost = 0, due = ?`+guard,
+			due, d.EventKey, d.EndpointKey, d.ID, d.Epoch, d.Attempt)
 	case surehook.Bury:
-		if hit, err = c.exec(`DELETE FROM pending`+guard, g...); err == nil && hit == 1 {
+		if hit, err = c.exec(`DELETE FROM pending`+guard, d.EventKey, d.EndpointKey, d.ID, d.Epoch, d.Attempt); err == nil && hit == 1 {
 			err = s.bury(c, d, a.Code, a.HTTPStatus, a.Number, now)
 		}
 	case surehook.Note:
@@ -123,7 +123,14 @@ func (s *Store) record(c *conn, o *surehook.Outcome, now time.Time, health map[i
 // finish removes the row by its id alone: a success counts whoever holds the
 // lease. A dead letter of the delivery goes too.
 func (s *Store) finish(c *conn, d *surehook.Delivery) error {
-	n, err := c.exec(`DELETE FROM pending WHERE event_key = ? AND endpoint_key = ? AND id = ?`, d.EventKey, d.EndpointKey, d.ID)
+	h, err := c.hot(`DELETE FROM pending WHERE event_key = ? AND endpoint_key = ? AND id = ?`)
+	if err != nil {
+		return err
+	}
+	h.num(1, d.EventKey)
+	h.num(2, d.EndpointKey)
+	h.num(3, d.ID)
+	n, err := h.run()
 	if err != nil || (n == 1 && d.FirstAttempt == 1) {
 		return err
 	}
@@ -176,10 +183,31 @@ func (s *Store) insertAttempt(c *conn, a *surehook.Attempt) (int64, error) {
 	if a.Test {
 		flags |= flagTest
 	}
-	us := func(d time.Duration) int64 { return d.Microseconds() }
-	return c.exec(insertAttempt, a.EventKey, a.EndpointKey, a.Number, a.Key, id[:], slices.Index(statuses, a.Status),
-		string(a.Code), a.HTTPStatus, a.Error, a.Response, a.CreatedAt, us(a.Duration), us(a.Phases.Resolve),
-		us(a.Phases.Connect), us(a.Phases.TLS), us(a.Phases.Write), us(a.Phases.Wait), us(a.Phases.Read), a.NextDue, flags)
+	h, err := c.hot(insertAttempt)
+	if err != nil {
+		return 0, err
+	}
+	h.num(1, a.EventKey)
+	h.num(2, a.EndpointKey)
+	h.num(3, int64(a.Number))
+	h.num(4, a.Key)
+	h.blob(5, id[:])
+	h.num(6, int64(slices.Index(statuses, a.Status)))
+	h.text(7, string(a.Code))
+	h.num(8, int64(a.HTTPStatus))
+	h.text(9, a.Error)
+	h.blob(10, a.Response)
+	h.time(11, a.CreatedAt)
+	h.micros(12, a.Duration)
+	h.micros(13, a.Phases.Resolve)
+	h.micros(14, a.Phases.Connect)
+	h.micros(15, a.Phases.TLS)
+	h.micros(16, a.Phases.Write)
+	h.micros(17, a.Phases.Wait)
+	h.micros(18, a.Phases.Read)
+	h.time(19, a.NextDue)
+	h.num(20, int64(flags))
+	return h.run()
 }
 
 // settleHealth updates each endpoint once, in key order, and only on change.

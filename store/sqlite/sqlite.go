@@ -193,9 +193,10 @@ func (s *Store) Close() error {
 	var err error
 	s.once.Do(func() {
 		close(s.closing)
-		err = s.w.stop()
 		s.bg.Wait()
-		err = errors.Join(err, s.closeReaders(), s.lock.Unlock())
+		// The writer goes last: only it can put the write-ahead log into the file,
+		// which is then all there is to copy.
+		err = errors.Join(s.closeReaders(), s.w.stop(), s.lock.Unlock())
 	})
 	return err
 }

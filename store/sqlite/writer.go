@@ -21,6 +21,12 @@ const (
 	gatherPause = 500 * time.Microsecond
 )
 
+// A checkpoint waits this long for readers, and is tried no sooner again.
+const (
+	checkpointWait  = 50 * time.Millisecond
+	checkpointPause = time.Second
+)
+
 // job is something to be done in a transaction. run may run more than once,
 // each time from the start in a transaction that knows nothing of the time
 // before, so it must set its results anew.
@@ -42,6 +48,7 @@ type writer struct {
 	busy bool  // the last batch was large
 	err  error // of closing; read after gone
 
+	again  time.Time       // when the write-ahead log may be checkpointed next
 	backup *sqlite3.Backup // under way on c, if any
 }
 
@@ -258,10 +265,16 @@ func (w *writer) reopen() error {
 
 // checkpoint keeps the write-ahead log small. The automatic checkpoint at each
 // commit is passive and gives way to readers; past the soft limit the writer
-// waits for them.
+// waits for them, but never long: a reader may stay (a backup by another
+// process), and appends must not wait for it with each batch.
 func (w *writer) checkpoint() {
 	size := w.s.space.walSize()
-	if size < walSoftLimit || w.c == nil {
+	if size < walSoftLimit || w.c == nil || time.Now().Before(w.again) {
+		return
+	}
+	w.again = time.Now().Add(checkpointPause)
+	if err := w.c.BusyTimeout(checkpointWait); err != nil {
+		w.s.log.Warn("the write-ahead log couldn't be checkpointed", "error", err, "bytes", size)
 		return
 	}
 	mode := sqlite3.CHECKPOINT_RESTART
@@ -270,6 +283,9 @@ func (w *writer) checkpoint() {
 	}
 	if _, _, err := w.c.WALCheckpoint("main", mode); err != nil {
 		w.s.log.Warn("the write-ahead log couldn't be checkpointed", "error", err, "bytes", size)
+	}
+	if err := w.c.BusyTimeout(busyTimeout); err != nil {
+		w.s.log.Warn("the wait for locks couldn't be set back", "error", err)
 	}
 	w.s.space.measure(w.s)
 }
