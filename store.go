@@ -173,9 +173,9 @@ type Page struct {
 
 // Endpoints keeps endpoints and their configuration version.
 type Endpoints interface {
-	// CreateEndpoint stores a new endpoint and fills in its Key. max > 0 refuses
+	// CreateEndpoint stores a new endpoint and fills in its Key. most > 0 refuses
 	// one more than that many in its scope with LimitReached.
-	CreateEndpoint(ctx context.Context, e *Endpoint, max int, a *AuditEntry) error
+	CreateEndpoint(ctx context.Context, e *Endpoint, most int, a *AuditEntry) error
 	// UpdateEndpoint changes the stored row by what change does to a copy, in
 	// one transaction, and gives the new row. Version goes up.
 	UpdateEndpoint(ctx context.Context, id string, change func(*Endpoint) error, a *AuditEntry) (*Endpoint, error)

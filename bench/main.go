@@ -37,13 +37,13 @@ func main() {
 	flag.StringVar(&arg, "arg", "", "internal: its parameters")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	var err error
 	if role != "" {
 		err = child(ctx, role, arg)
 	} else {
 		err = run(ctx, o)
 	}
+	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)

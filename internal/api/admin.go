@@ -53,6 +53,7 @@ func viewType(t *surehook.EventType) EventTypeView {
 		CreatedAt: stamp(t.CreatedAt), UpdatedAt: stamp(t.UpdatedAt)}
 }
 
+// ByName names a thing by its name.
 type ByName struct {
 	Name string `path:"name" maxLength:"128"`
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -399,7 +400,7 @@ func cut(v []byte) ([][]byte, error) {
 
 // bodyError makes a syntax error one about the body.
 func bodyError(err error) error {
-	if s, ok := err.(*syntaxError); ok {
+	if s, ok := errors.AsType[*syntaxError](err); ok {
 		return surehook.Invalid("body", s.Error())
 	}
 	return err

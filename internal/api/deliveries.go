@@ -134,6 +134,7 @@ func (s *server) listDeliveries(ctx context.Context, c *call, in *deliveriesIn) 
 		func(d surehook.DeliveryView) (DeliveryView, bool) { return viewDelivery(&d), true }), nil
 }
 
+// ByDelivery names an event at an endpoint.
 type ByDelivery struct {
 	ByWebhook
 	EventID string `path:"event_id"`
@@ -231,6 +232,7 @@ func (s *server) listDead(ctx context.Context, c *call, in *deadIn) (*listOut[De
 		func(d surehook.DeadLetter) (DeadLetterView, bool) { return viewDead(&d), visible(d.EndpointID) }), nil
 }
 
+// ByID names a thing by its id.
 type ByID struct {
 	ID string `path:"id"`
 }

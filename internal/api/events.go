@@ -114,6 +114,7 @@ func (s *server) listEvents(ctx context.Context, c *call, in *eventsIn) (*listOu
 		func(e *surehook.Event) (EventView, bool) { return viewEvent(e), c.sees(e.Tenant) }), nil
 }
 
+// ByEvent names an event.
 type ByEvent struct {
 	ID       string `path:"id"`
 	TenantID string `query:"tenant_id" doc:"Whose event, where two tenants use the same id"`
@@ -145,8 +146,8 @@ func (s *server) getEvent(ctx context.Context, c *call, in *ByEvent) (*rawOut, e
 	if ev.Erased {
 		return &rawOut{ContentType: "application/json", Body: head}, nil
 	}
-	body := append(head[:len(head)-1], `,"data":`...)
-	return &rawOut{ContentType: "application/json", Body: append(append(body, ev.Data...), '}')}, nil
+	body := slices.Concat(head[:len(head)-1], []byte(`,"data":`), ev.Data, []byte{'}'})
+	return &rawOut{ContentType: "application/json", Body: body}, nil
 }
 
 // rawOut is an answer whose bytes are ready.
@@ -155,6 +156,7 @@ type rawOut struct {
 	Body        []byte
 }
 
+// EventPage asks for a page of what belongs to an event.
 type EventPage struct {
 	ByEvent
 	Listing

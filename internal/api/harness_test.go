@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -29,7 +28,6 @@ type site struct {
 	e     *engine.Engine
 	store *sqlite.Store
 	h     http.Handler
-	logs  *bytes.Buffer
 }
 
 func open(t testing.TB) *site {
@@ -59,8 +57,8 @@ func open(t testing.TB) *site {
 	if _, created, err := api.EnsureAdminKey(t.Context(), e, adminKey); err != nil || !created {
 		t.Fatal(created, err)
 	}
-	s := &site{t: t, e: e, store: store, logs: &bytes.Buffer{}}
-	s.h = api.New(api.Options{Engine: e, Version: "test", Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	s := &site{t: t, e: e, store: store}
+	s.h = api.New(api.Options{Engine: e, Version: "test", Logger: slog.New(slog.DiscardHandler)})
 	return s
 }
 

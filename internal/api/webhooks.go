@@ -128,6 +128,7 @@ func viewWebhook(c *call, e *surehook.Endpoint) WebhookView {
 	return v
 }
 
+// ByWebhook names an endpoint.
 type ByWebhook struct {
 	ID string `path:"id"`
 }
