@@ -131,7 +131,8 @@ func New(opt Options) (*Engine, error) {
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	e.disp = dispatch.New(dispatch.Options{Store: opt.Store, Client: client, Keyring: keys, Logger: opt.Logger, Now: opt.Now,
 		Random: opt.Random, NewID: e.newULID, Observe: e.observe, UserAgent: opt.UserAgent, Version: opt.Version, CarryTrace: opt.CarryTrace,
-		MaxInFlight: opt.MaxInFlight, MaxMemory: opt.MaxMemory, DisabledEvent: e.disabledEvent, OnDisabled: e.onDisabled})
+		MaxInFlight: opt.MaxInFlight, MaxMemory: opt.MaxMemory, DisabledEvent: e.disabledEvent, OnDisabled: e.onDisabled,
+		Gone: e.gone})
 	return e, nil
 }
 
@@ -289,6 +290,15 @@ func (e *Engine) refreshLoop() {
 			wait.Reset(next)
 		}
 	}
+}
+
+// gone tells whether an endpoint that has rows is deleted. One that was made past
+// this engine a moment ago isn't known yet, so the configuration is read first.
+func (e *Engine) gone(ctx context.Context, key int64) bool {
+	if e.index.Endpoint(key) != nil {
+		return false
+	}
+	return e.reload(ctx) == nil && e.index.Endpoint(key) == nil
 }
 
 // enter holds the gate for something that Stop must wait for.

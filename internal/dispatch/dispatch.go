@@ -40,6 +40,8 @@ type Options struct {
 	DisabledEvent func(*surehook.Endpoint, string, *surehook.Attempt) *surehook.Event
 	// OnDisabled hears of endpoints that a batch of outcomes disabled.
 	OnDisabled func([]*surehook.Endpoint)
+	// Gone tells whether an endpoint without a lane is a deleted one.
+	Gone func(ctx context.Context, key int64) bool
 }
 
 // client makes one attempt at a time; an egress.Client is one.
@@ -127,9 +129,24 @@ func (d *Dispatcher) scan(ctx context.Context) error {
 	for _, e := range due {
 		if l := d.lane(e.EndpointKey); l != nil {
 			l.dueAt(e.Due)
+		} else if d.opt.Gone(ctx, e.EndpointKey) {
+			// Rows that an epoch left behind after the lane was forgotten.
+			if err := d.drop(ctx, e.EndpointKey); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// drop ends all rows of a deleted endpoint, in bounded steps.
+func (d *Dispatcher) drop(ctx context.Context, endpoint int64) error {
+	for {
+		n, err := d.store.End(ctx, endpoint, surehook.EndpointDisabled, false, false, endStep)
+		if err != nil || n < endStep || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 // shed lets idle lanes forget their secrets.
@@ -336,14 +353,13 @@ func (d *Dispatcher) drain(ctx context.Context) error {
 		l.release()
 		l.mu.Unlock()
 	}
-	idle := make(chan struct{})
 	go func() {
 		d.sweep.Wait()
 		d.work.Wait()
-		close(idle)
+		close(d.recorder.stop) // every outcome was handed over
 	}()
 	select {
-	case <-idle:
+	case <-d.recorder.stop:
 	case <-ctx.Done():
 	}
 	d.cancel()
@@ -351,12 +367,6 @@ func (d *Dispatcher) drain(ctx context.Context) error {
 	defer grace.Stop()
 	stuck := time.NewTimer(recordGrace + time.Second)
 	defer stuck.Stop()
-	select {
-	case <-idle:
-	case <-stuck.C:
-		return errStuck
-	}
-	close(d.recorder.stop)
 	select {
 	case <-d.recorder.done:
 		return nil

@@ -29,19 +29,19 @@ type row struct {
 // model is a store's queue in memory that keeps the rules of the rows. It can be
 // told to fail, before or after it did what it was asked for.
 type model struct {
-	mu     sync.Mutex
-	epoch  int64
-	next   int64
-	rows   map[int64]*row
-	off    map[int64]bool // disabled endpoints
-	done   map[int64]surehook.Decision
-	tries  map[int64]int // attempts recorded, by row
-	events []*surehook.Event
-	calls  map[string]int
-	lease  time.Duration
-	fail   func(call string, o []surehook.Outcome) error // nil: never
-	after  func(call string) error
-	told   []surehook.HealthRule
+	mu    sync.Mutex
+	epoch int64
+	next  int64
+	rows  map[int64]*row
+	off   map[int64]bool // disabled endpoints
+	done  map[int64]surehook.Decision
+	tries map[int64]int       // attempts recorded, by row
+	all   []surehook.Delivery // that were ever stored
+	calls map[string]int
+	lease time.Duration
+	fail  func(call string, o []surehook.Outcome) error // nil: never
+	after func(call string) error
+	told  []surehook.HealthRule
 }
 
 func newModel() *model {
@@ -60,6 +60,11 @@ func (m *model) enter(call string, o []surehook.Outcome) error {
 		}
 	}
 	return nil
+}
+
+// failing replaces what fails.
+func (m *model) failing(f func(call string, o []surehook.Outcome) error) {
+	m.set(func() { m.fail = f })
 }
 
 func (m *model) count(call string) int {
@@ -88,6 +93,7 @@ func (m *model) append(ev *surehook.Event, targets []surehook.Target) []surehook
 			r.owner, r.Epoch = m.epoch, m.epoch
 		}
 		m.rows[r.ID] = r
+		m.all = append(m.all, r.Delivery)
 		out[i] = r.Delivery
 	}
 	return out
@@ -331,7 +337,12 @@ func begin(t testing.TB, change ...func(*Options)) *desk {
 			return fmt.Sprintf("%026d", n)
 		},
 		DisabledEvent: func(*surehook.Endpoint, string, *surehook.Attempt) *surehook.Event { return nil },
-		OnDisabled:    func([]*surehook.Endpoint) {}}
+		OnDisabled:    func([]*surehook.Endpoint) {},
+		Gone: func(_ context.Context, key int64) bool {
+			k.m.mu.Lock()
+			defer k.m.mu.Unlock()
+			return k.eps[key].Deleted
+		}}
 	for _, f := range change {
 		f(&opt)
 	}
@@ -363,8 +374,7 @@ func (k *desk) change(key int64, f func(*surehook.Endpoint)) {
 	e := *k.eps[key]
 	f(&e)
 	e.Version++
-	k.eps[key] = &e
-	k.m.set(func() { k.m.off[key] = !e.Enabled || e.Deleted })
+	k.m.set(func() { k.eps[key] = &e; k.m.off[key] = !e.Enabled || e.Deleted })
 	k.Update(&e)
 }
 

@@ -99,9 +99,7 @@ func (l *lane) unreserve() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.reserved--
-	if l.more {
-		l.kick() // a claim may have waited for the place
-	}
+	l.again() // a claim may have waited for the place
 }
 
 // push hands a committed row over to its reserved place.
@@ -202,7 +200,11 @@ func (l *lane) hungry() bool {
 	if l.breaker.failures >= breakerOpens {
 		return len(l.queue)+l.reserved == 0
 	}
-	return len(l.queue)+l.reserved <= l.room/2
+	n := len(l.queue) + l.reserved
+	if l.d.memory.tight() {
+		return n <= min(l.route.concurrency, l.room/2) // what a claim may take is little: let it be worth its write
+	}
+	return n <= l.room/2
 }
 
 // grow gives the lane more room when the endpoint has taken what there was.
@@ -287,11 +289,20 @@ func (l *lane) work(suspect bool) {
 	l.mu.Unlock()
 	l.d.giveSlot(suspect)
 	l.mu.Lock()
-	if l.route.Deleted {
-		l.more = true // so that the end finds the lane quiet, and lets it go
-	}
-	l.kick()
+	l.again()
 	l.mu.Unlock()
+}
+
+// again looks at a lane that something has just ended in. That of a deleted
+// endpoint ends its rows once more: if it is quiet then, it is forgotten.
+// Callers hold mu.
+func (l *lane) again() {
+	if l.route.Deleted {
+		l.more = true
+	}
+	if l.more || len(l.queue) > 0 {
+		l.kick()
+	}
 }
 
 func (l *lane) nowSuspect() bool {

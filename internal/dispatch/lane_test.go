@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,12 +76,12 @@ func TestClaimErrorsHeal(t *testing.T) {
 			e := k.endpoint(1)
 			k.m.append(&surehook.Event{ID: "evt_x"}, []surehook.Target{{EndpointKey: e.Key}})
 			broken := true
-			k.m.fail = func(call string, _ []surehook.Outcome) error {
+			k.m.failing(func(call string, _ []surehook.Outcome) error {
 				if call == "claim" && broken {
 					return surehook.Errorf(code, "no")
 				}
 				return nil
-			}
+			})
 			k.Wake(e.Key)
 			after(10 * time.Second)
 			if n := k.m.count("claim"); n < 5 || n > 15 {
@@ -199,7 +200,7 @@ func TestOneProbeAtATime(t *testing.T) {
 }
 
 func TestE04_PanicsAreIsolated(t *testing.T) {
-	observed := 0
+	var observed atomic.Int32
 	bubble(t, func(k *desk) {
 		k.endpoint(1)
 		k.endpoint(2)
@@ -227,8 +228,7 @@ func TestE04_PanicsAreIsolated(t *testing.T) {
 		}
 	}, func(o *Options) {
 		o.Observe = func(Try) {
-			observed++
-			if observed%2 == 0 {
+			if observed.Add(1)%2 == 0 {
 				panic("in the observer")
 			}
 		}
@@ -249,14 +249,14 @@ func TestRowsReleasedByADisabledLaneEnd(t *testing.T) {
 			synctest.Wait()
 			ending, goOn := make(chan struct{}), make(chan struct{})
 			first := true
-			k.m.fail = func(call string, _ []surehook.Outcome) error {
+			k.m.failing(func(call string, _ []surehook.Outcome) error {
 				if call == "end" && first {
 					first = false
 					close(ending)
 					<-goOn // the rows are released meanwhile
 				}
 				return nil
-			}
+			})
 			k.change(1, func(e *surehook.Endpoint) { e.Enabled, e.Deleted = false, deleted })
 			<-ending
 			synctest.Wait()
@@ -277,18 +277,19 @@ func TestRowsReleasedByADisabledLaneEnd(t *testing.T) {
 func TestEnabledAgainWhileItsRowsEnd(t *testing.T) {
 	bubble(t, func(k *desk) {
 		k.endpoint(1, func(e *surehook.Endpoint) { e.Enabled = false })
+		synctest.Wait()
 		for range 2500 {
 			k.m.append(&surehook.Event{ID: "evt_x"}, []surehook.Target{{EndpointKey: 1}})
 		}
 		ends := 0
-		k.m.fail = func(call string, _ []surehook.Outcome) error {
+		k.m.failing(func(call string, _ []surehook.Outcome) error {
 			if call == "end" {
 				if ends++; ends == 2 {
 					k.change(1, func(e *surehook.Endpoint) { e.Enabled = true })
 				}
 			}
 			return nil
-		}
+		})
 		k.Wake(1)
 		after(time.Second)
 		want(t, "rows", k.left(), 0)

@@ -38,6 +38,9 @@ func (m *memory) fits(n, size int) bool {
 	return false
 }
 
+// tight tells whether most of the memory is used.
+func (m *memory) tight() bool { return m.used.Load() > m.limit/4*3 }
+
 // room is what a claim may still take; never nothing, so that every lane goes on.
 func (m *memory) room() int {
 	used, least := m.used.Load(), int64(1)

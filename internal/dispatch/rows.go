@@ -7,8 +7,10 @@ import (
 	"github.com/surehook/surehook"
 )
 
-// claimRetry is the time until a claim that failed is tried again.
-const claimRetry = time.Second
+const (
+	claimRetry = time.Second // until a claim that failed is tried again
+	endStep    = 1000        // rows that are ended in one transaction
+)
 
 // claim takes due rows from the store.
 func (l *lane) claim() {
@@ -21,6 +23,9 @@ func (l *lane) claim() {
 	}
 	if limit <= 0 || l.d.draining.Load() {
 		l.claiming, l.more = false, true
+		if !l.route.live {
+			l.kick()
+		}
 		l.mu.Unlock()
 		return
 	}
@@ -34,6 +39,7 @@ func (l *lane) claim() {
 		l.d.log.Warn("due deliveries couldn't be claimed; trying again", "endpoint", l.route.ID, "error", err)
 		l.expect(l.d.now().Add(claimRetry))
 		l.more = false // until then
+		l.again()
 		return
 	}
 	for _, r := range got.Rows {
@@ -49,7 +55,7 @@ func (l *lane) claim() {
 		l.release() // the drain has been here
 		return
 	}
-	l.kick()
+	l.again()
 }
 
 // endRows buries the due rows of a disabled endpoint, or all of a deleted one.
@@ -79,7 +85,6 @@ func (l *lane) endRows() {
 // end works in bounded steps, and only as long as the endpoint is to be ended:
 // it may be enabled again at any time.
 func (l *lane) end() (deleted bool, err error) {
-	const step = 1000
 	for {
 		l.mu.Lock()
 		live, deleted := l.route.live, l.route.Deleted
@@ -87,8 +92,8 @@ func (l *lane) end() (deleted bool, err error) {
 		if live || l.d.draining.Load() {
 			return false, nil
 		}
-		n, err := l.d.store.End(l.d.ctx, l.key, surehook.EndpointDisabled, !deleted, !deleted, step)
-		if err != nil || n < step {
+		n, err := l.d.store.End(l.d.ctx, l.key, surehook.EndpointDisabled, !deleted, !deleted, endStep)
+		if err != nil || n < endStep {
 			return deleted, err
 		}
 	}
