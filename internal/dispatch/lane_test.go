@@ -131,6 +131,28 @@ func TestAnotherEpochDropsTheRows(t *testing.T) {
 	})
 }
 
+// A machine that was paused for long sends nothing of what others have taken over.
+func TestRowsThatAnotherNodeTookAreNotSent(t *testing.T) {
+	bubble(t, func(k *desk) {
+		k.endpoint(1, func(e *surehook.Endpoint) { e.Limits.Concurrency = 1 })
+		gate := make(chan struct{})
+		k.w.use(func(context.Context, string, string) egress.Result { <-gate; return egress.Result{Status: 200} })
+		for range 20 {
+			k.publish(1, 1)
+		}
+		synctest.Wait()
+		k.m.newEpoch()
+		k.m.set(func() {
+			for _, r := range k.m.rows {
+				r.owner = 99
+			}
+		})
+		close(gate)
+		after(time.Minute)
+		want(t, "requests", k.w.count(host(1)), 1)
+	})
+}
+
 func TestALiftedRateCountsAtOnce(t *testing.T) {
 	bubble(t, func(k *desk) {
 		k.endpoint(1, func(e *surehook.Endpoint) { e.Limits.Rate = 0.001 })
