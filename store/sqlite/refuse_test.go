@@ -200,7 +200,8 @@ func TestFullDisk(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	checkAnswered(t, path, append(answered, "after", "held"))
+	answered = append(answered, "after", "held")
+	checkAnswered(t, path, answered, len(answered))
 	s, err = Open(t.Context(), path, Options{FreeFloor: -1})
 	if err != nil {
 		t.Fatal(err)

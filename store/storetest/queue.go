@@ -130,8 +130,11 @@ func claimLost(e *env) {
 	e.same("more", c.More, true)
 	e.same("then the others", claimed(e.claim(ep, 10)), []int64{good[0].ID, good[1].ID})
 	// Behind others it waits for a claim of its own.
-	o := e.outcome(c.Rows[0].Delivery, surehook.Release)
-	e.record(o, e.outcome(surehook.Delivery{}, surehook.Release))
+	e.record(e.outcome(c.Rows[0].Delivery, surehook.Release))
+	e.clock.Advance(time.Second)
+	next := e.free(ep, 1)[0]
+	e.replay(ep, bad.EventKey) // due last now
+	e.same("without it", claimed(e.claim(ep, 10)), []int64{next.ID})
 	e.same("again alone", claimed(e.claim(ep, 10)), []int64{bad.ID})
 	again := e.outcome(c.Rows[0].Delivery, surehook.Again)
 	again.Wait = 0
