@@ -26,6 +26,7 @@ func (e *Engine) PutTenant(ctx context.Context, t *surehook.Tenant, action strin
 		return err
 	}
 	e.index.SetPartner(t.ID, t.Partner)
+	e.refreshed() // matching by another partner is another configuration
 	return nil
 }
 
@@ -37,6 +38,7 @@ func (e *Engine) DeleteTenant(ctx context.Context, id string, by Actor) error {
 		return err
 	}
 	e.index.SetPartner(id, "")
+	e.refreshed()
 	return nil
 }
 

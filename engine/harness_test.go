@@ -32,6 +32,7 @@ type bed struct {
 	path  string
 	logs  *safeBuffer
 	opt   engine.Options
+	wrap  func(surehook.Store) surehook.Store // what the engine gets in place of store
 
 	mu    sync.Mutex
 	tries []engine.Try
@@ -60,13 +61,20 @@ var masterKey = bytes.Repeat([]byte{7}, 32)
 
 func start(t testing.TB, change ...func(*engine.Options)) *bed {
 	t.Helper()
+	b := prepare(t, change...)
+	b.open()
+	return b
+}
+
+// prepare is start without the start.
+func prepare(t testing.TB, change ...func(*engine.Options)) *bed {
+	t.Helper()
 	b := &bed{t: t, path: filepath.Join(t.TempDir(), "surehook.db"), logs: &safeBuffer{}, rung: make(chan struct{}, 1)}
 	b.opt = engine.Options{MasterKeys: [][]byte{masterKey}, AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 		Observe: b.observe, Logger: slog.New(slog.NewTextHandler(b.logs, &slog.HandlerOptions{Level: slog.LevelDebug})), Now: b.now}
 	for _, f := range change {
 		f(&b.opt)
 	}
-	b.open()
 	t.Cleanup(func() { b.close() })
 	return b
 }
@@ -86,17 +94,24 @@ func (b *bed) leap(d time.Duration) {
 
 func (b *bed) open() {
 	b.t.Helper()
+	if err := b.tryOpen(); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bed) tryOpen() error {
 	var err error
 	if b.store, err = sqlite.Open(b.t.Context(), b.path, sqlite.Options{Now: b.now, Logger: b.opt.Logger}); err != nil {
-		b.t.Fatal(err)
+		return err
 	}
 	b.opt.Store = b.store
+	if b.wrap != nil {
+		b.opt.Store = b.wrap(b.store)
+	}
 	if b.Engine, err = engine.New(b.opt); err != nil {
-		b.t.Fatal(err)
+		return err
 	}
-	if err := b.Start(b.t.Context()); err != nil {
-		b.t.Fatal(err)
-	}
+	return b.Start(b.t.Context())
 }
 
 func (b *bed) close() {
