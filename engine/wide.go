@@ -185,7 +185,7 @@ func (e *Engine) stepsWide(j *wideJob, event int64) error {
 	for len(j.Keys) > 0 {
 		part := j.Keys[:min(widePart, len(j.Keys))]
 		failed, err := e.writePart(part, event)
-		rest := append(failed, j.Keys[len(part):]...)
+		rest := slices.Concat(failed, j.Keys[len(part):])
 		e.wide.set(j, rest) // also when it can't be noted: what is written isn't written again
 		if err != nil {
 			return err

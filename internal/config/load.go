@@ -89,7 +89,7 @@ func Load(src Source) (Config, error) {
 
 // loadFile reads the file's settings, and notes each one's line.
 func loadFile(k *koanf.Koanf, path string) (map[string]int, Problems, error) {
-	raw, err := os.ReadFile(path) //nolint:gosec // the operator's own choice
+	raw, err := os.ReadFile(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("the configuration file can't be read: %w", err)
 	}

@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"context"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -160,7 +159,7 @@ func (r *recorder) record(batch []result) {
 // bare strips an outcome that the store refuses to the facts, once.
 func (r *recorder) bare(o *surehook.Outcome, err error) bool {
 	a := o.Attempt
-	r.d.log.Error("an outcome can't be recorded", "error", err, slog.Int64("event_key", o.Delivery.EventKey), slog.Int64("endpoint_key", o.Delivery.EndpointKey))
+	r.d.log.Error("an outcome can't be recorded", "error", err, "event_key", o.Delivery.EventKey, "endpoint_key", o.Delivery.EndpointKey)
 	if a == nil || (a.Response == nil && a.Error == "") {
 		return false
 	}

@@ -47,7 +47,7 @@ func seconds(v string) (time.Duration, bool) {
 		}
 		n = min(n*10+time.Duration(v[i]-'0'), longest/time.Second)
 	}
-	return n * time.Second, true
+	return n * time.Second, true //nolint:durationcheck // n counts seconds
 }
 
 func until(v string, now time.Time) (time.Duration, bool) {

@@ -10,5 +10,5 @@ func diskFree(dir string) (int64, bool) {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return 0, false
 	}
-	return int64(st.Bavail) * int64(st.Bsize), true //nolint:gosec,unconvert // the field's type differs between systems
+	return int64(st.Bavail) * int64(st.Bsize), true //nolint:unconvert // the field's type differs between systems
 }

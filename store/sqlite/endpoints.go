@@ -52,7 +52,8 @@ func checkEndpointLimit(c *conn, e *surehook.Endpoint, limit int) error {
 	if limit <= 0 {
 		return nil
 	}
-	n, err := int64(0), error(nil)
+	var n int64
+	var err error
 	if e.Tenant != "" {
 		n, err = c.int64(`SELECT count(*) FROM endpoints WHERE tenant = ? AND deleted = 0`, e.Tenant)
 	} else {

@@ -114,7 +114,7 @@ func (w *writer) loop() {
 			}
 		}
 		if w.busy {
-			time.Sleep(gatherPause)
+			time.Sleep(gatherPause) //nolint:forbidigo // the pause is the point: see gatherPause
 		}
 		var bare *job
 		batch, bare = w.gather(batch)
