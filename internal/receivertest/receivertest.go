@@ -45,10 +45,13 @@ type Answer struct {
 	Header []string // whole lines
 	Body   string
 	Raw    string        // sent as it is, in place of the above
-	Hang   bool          // never answer; hold the connection
+	Hang   bool          // never answer, or after Raw say nothing more; hold the connection
 	Reset  bool          // RST the connection
 	Close  bool          // close it without an answer
 	Gate   chan struct{} // wait until it is closed before answering
+	Delay  time.Duration // answer later, as a slow receiver
+	// Endless sends a body without end, as fast as it is taken.
+	Endless bool
 }
 
 // Script decides the answer to the n-th request (from 1).
@@ -207,7 +210,17 @@ func reply(c net.Conn, br *bufio.Reader, a Answer) (again bool) {
 	if a.Gate != nil {
 		<-a.Gate
 	}
+	if a.Delay > 0 {
+		<-time.After(a.Delay)
+	}
 	switch {
+	case a.Raw != "" && a.Hang:
+		_, _ = io.WriteString(c, a.Raw)
+		_, _ = io.Copy(io.Discard, br)
+		return false
+	case a.Endless:
+		endless(c)
+		return false
 	case a.Hang:
 		_, _ = io.Copy(io.Discard, br) // until the sender gives up
 		return false
@@ -233,4 +246,12 @@ func reply(c net.Conn, br *bufio.Reader, a Answer) (again bool) {
 	fmt.Fprintf(&b, "Content-Length: %d\r\n\r\n%s", len(a.Body), a.Body)
 	_, err := io.WriteString(c, b.String())
 	return err == nil
+}
+
+// endless answers 200 with a body that ends with the connection.
+func endless(c net.Conn) {
+	_, err := io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n")
+	for block := bytes.Repeat([]byte("x"), 64<<10); err == nil; {
+		_, err = c.Write(block)
+	}
 }
