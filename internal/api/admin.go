@@ -219,7 +219,11 @@ func viewKey(k *surehook.APIKey) KeyView {
 	return KeyView{ID: k.ID, Name: k.Name, Hint: k.Hint, TenantID: text(k.Tenant), Permissions: k.Permissions, CreatedAt: stamp(k.CreatedAt), RevokedAt: stamp(k.RevokedAt)}
 }
 
-type keyIn struct{ Body KeyInput }
+type keyIn struct {
+	Once
+	Body KeyInput
+}
+
 type keyOut struct{ Body KeyCreated }
 
 func (s *server) createKey(ctx context.Context, c *call, in *keyIn) (*keyOut, error) {
@@ -230,6 +234,10 @@ func (s *server) createKey(ctx context.Context, c *call, in *keyIn) (*keyOut, er
 	if b.TenantID != "" && !tenantName.MatchString(b.TenantID) {
 		return nil, surehook.Invalid("tenant_id", "must be at most 200 printable ASCII characters without spaces")
 	}
+	return once(ctx, s, c, "createKey", in.IdempotencyKey, in.Body, func() (*keyOut, error) { return s.makeKey(ctx, c, b) })
+}
+
+func (s *server) makeKey(ctx context.Context, c *call, b *KeyInput) (*keyOut, error) {
 	token := newKeyText()
 	k := newKey(s.e.NewID("key"), b.Name, b.TenantID, token, slices.Compact(slices.Sorted(slices.Values(b.Permissions))), s.now())
 	if err := s.store.CreateKey(ctx, k, s.audit(c, "key.create", k.ID, "")); err != nil {
@@ -252,9 +260,41 @@ func (s *server) listKeys(ctx context.Context, _ *call, in *Listing) (*listOut[K
 }
 
 func (s *server) revokeKey(ctx context.Context, c *call, in *ByID) (*none, error) {
+	if err := s.notLast(ctx, in.ID); err != nil {
+		return nil, err
+	}
 	err := s.store.RevokeKey(ctx, in.ID, s.audit(c, "key.revoke", in.ID, ""))
 	s.keys.forget()
 	return nil, err
+}
+
+// notLast refuses to revoke the last platform key that can make others: nobody
+// could get in any more.
+func (s *server) notLast(ctx context.Context, id string) error {
+	isAdmin := false
+	for p := (surehook.Page{Limit: 1000}); ; {
+		rows, err := s.store.ListKeys(ctx, p)
+		if err != nil {
+			return err
+		}
+		for _, k := range rows {
+			p.Cursor = k.Key
+			if !k.RevokedAt.IsZero() || k.Tenant != "" || !slices.Contains(k.Permissions, surehook.PermAdmin) {
+				continue
+			}
+			if k.ID != id {
+				return nil
+			}
+			isAdmin = true
+		}
+		if len(rows) < p.Limit {
+			break
+		}
+	}
+	if isAdmin {
+		return surehook.Errorf(surehook.Conflict, "this is the last admin key; make another one first")
+	}
+	return nil
 }
 
 // AuditView is one change.

@@ -344,7 +344,7 @@ func TestSchemaValidation(t *testing.T) {
 	if a := s.admin("PUT", "/v1/event-types/order.paid", `{"description":"paid","validate":true,"schema":{"type":"object","required":["n"],"properties":{"n":{"type":"integer","maximum":9223372036854775808}}}}`); a.Status != 200 {
 		t.Fatalf("%d %s", a.Status, a.Raw)
 	}
-	s.admin("POST", "/v1/events", `{"type":"order.paid","data":{}}`).refused(400, surehook.InvalidRequest, "data")
+	s.admin("POST", "/v1/events", `{"type":"order.paid","data":{}}`).refused(400, surehook.InvalidRequest, "data.n")
 	s.admin("POST", "/v1/events", `{"type":"order.paid","data":{"n":"x"}}`).refused(400, surehook.InvalidRequest, "data.n")
 	s.admin("POST", "/v1/events", `{"type":"order.paid","data":{"n":9223372036854775809}}`).refused(400, surehook.InvalidRequest, "data.n")
 	if a := s.admin("POST", "/v1/events", `{"type":"order.paid","data":{"n":9223372036854775807}}`); a.Status != 202 {

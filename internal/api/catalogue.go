@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 
 	"github.com/surehook/surehook"
 )
@@ -17,71 +20,177 @@ import (
 type catalogue struct {
 	store surehook.Catalogue
 	now   func() time.Time
+	log   *slog.Logger
 
-	mu      sync.Mutex
-	at      time.Time
-	schemas map[string]*jsonschema.Schema
+	mu   sync.Mutex // held while the store is read
+	snap atomic.Pointer[schemas]
+}
+
+// schemas is the catalogue as of one moment. A type whose schema doesn't compile
+// has a nil one.
+type schemas struct {
+	at     time.Time
+	byType map[string]*jsonschema.Schema
 }
 
 const catalogueAge = 5 * time.Second
 
-func newCatalogue(store surehook.Catalogue, now func() time.Time) *catalogue {
-	return &catalogue{store: store, now: now}
+func newCatalogue(store surehook.Catalogue, now func() time.Time, log *slog.Logger) *catalogue {
+	return &catalogue{store: store, now: now, log: log}
 }
 
+// forget makes the next event read the catalogue again. It waits for a reading
+// that began before the change.
 func (k *catalogue) forget() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.at = time.Time{}
+	k.snap.Store(nil)
 }
 
-func (k *catalogue) schema(ctx context.Context, typ string) (*jsonschema.Schema, error) {
-	k.mu.Lock()
+// current gives the catalogue, at most catalogueAge old. One caller reads it
+// again while the others go on with the old one; when it can't be read, all do.
+func (k *catalogue) current(ctx context.Context) (*schemas, error) {
+	s := k.snap.Load()
+	if s != nil && k.now().Sub(s.at) < catalogueAge {
+		return s, nil
+	}
+	if s == nil {
+		k.mu.Lock()
+	} else if !k.mu.TryLock() {
+		return s, nil
+	}
 	defer k.mu.Unlock()
-	if k.now().Sub(k.at) < catalogueAge {
-		return k.schemas[typ], nil
+	if again := k.snap.Load(); again != nil && again != s {
+		return again, nil
 	}
-	rows, err := k.store.EventTypes(ctx)
+	rows, err := k.store.EventTypes(context.WithoutCancel(ctx))
 	if err != nil {
-		return nil, err
+		if s == nil {
+			return nil, err
+		}
+		k.log.Warn("the catalogue couldn't be read again", "error", err)
+		s = &schemas{at: k.now(), byType: s.byType}
+		k.snap.Store(s)
+		return s, nil
 	}
-	schemas := make(map[string]*jsonschema.Schema)
+	s = &schemas{at: k.now(), byType: make(map[string]*jsonschema.Schema)}
 	for _, t := range rows {
 		if !t.Validate {
 			continue
 		}
-		if schemas[t.Name], err = compileSchema(t.Schema); err != nil {
-			return nil, surehook.Errorf(surehook.Internal, "a stored schema can't be compiled").WithCause(err)
+		if s.byType[t.Name], err = compileSchema(t.Schema); err != nil {
+			k.log.Error("a stored schema can't be used; its events are refused", "event_type", t.Name, "error", err)
 		}
 	}
-	k.schemas, k.at = schemas, k.now()
-	return schemas[typ], nil
+	k.snap.Store(s)
+	return s, nil
 }
 
 // check refuses data that its type's schema refuses. Numbers are compared as
 // they are written, whatever their size.
 func (k *catalogue) check(ctx context.Context, typ string, data []byte) error {
-	schema, err := k.schema(ctx, typ)
-	if err != nil || schema == nil || len(data) == 0 {
+	s, err := k.current(ctx)
+	if err != nil {
 		return err
+	}
+	schema, ok := s.byType[typ]
+	switch {
+	case !ok || len(data) == 0:
+		return nil
+	case schema == nil:
+		return surehook.Errorf(surehook.Internal, "the schema of this event type can't be used")
+	case hugeNumber(data):
+		return surehook.Invalid("data", "holds a number that is too large to be validated")
 	}
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
 	if err != nil {
 		return surehook.Invalid("data", "must be one JSON value")
 	}
-	err = schema.Validate(v)
+	return refusal(schema.Validate(v))
+}
+
+// refusal names the places that a schema refused, never the values there.
+func refusal(err error) error {
 	if err == nil {
 		return nil
 	}
-	where := "data"
-	if ve, ok := errors.AsType[*jsonschema.ValidationError](err); ok {
-		for len(ve.Causes) > 0 {
-			ve = ve.Causes[0]
-		}
-		where = clip(strings.Join(append([]string{"data"}, ve.InstanceLocation...), "."))
-		return surehook.Invalid(where, "doesn't fit the event type's schema ("+strings.Join(ve.ErrorKind.KeywordPath(), "/")+")")
+	top, ok := errors.AsType[*jsonschema.ValidationError](err)
+	if !ok {
+		return surehook.Invalid("data", "doesn't fit the event type's schema")
 	}
-	return surehook.Invalid(where, "doesn't fit the event type's schema")
+	var d decoder
+	leaves(top, &d)
+	return d.err()
+}
+
+func leaves(v *jsonschema.ValidationError, d *decoder) {
+	if len(v.Causes) > 0 {
+		for _, c := range v.Causes {
+			leaves(c, d)
+		}
+		return
+	}
+	path := place(v.InstanceLocation)
+	if r, ok := v.ErrorKind.(*kind.Required); ok {
+		for _, name := range r.Missing {
+			d.refuse(path+"."+name, "is required by the event type's schema")
+		}
+		return
+	}
+	message := "doesn't fit the event type's schema"
+	if words := v.ErrorKind.KeywordPath(); len(words) > 0 {
+		message += " (" + strings.Join(words, "/") + ")"
+	}
+	d.refuse(path, message)
+}
+
+// place writes a JSON pointer's tokens as the other paths are written.
+func place(tokens []string) string {
+	path := "data"
+	for _, t := range tokens {
+		if t != "" && strings.Trim(t, "0123456789") == "" {
+			path += "[" + t + "]"
+		} else {
+			path += "." + t
+		}
+	}
+	return path
+}
+
+// Validation computes with exact fractions: 1e999999999 would be a number of a
+// billion digits.
+const (
+	maxDigits   = 1000
+	maxExponent = 3 // digits
+)
+
+// hugeNumber tells whether JSON text holds a number that is costly to compute
+// with.
+func hugeNumber(data []byte) bool {
+	for i := 0; i < len(data); {
+		switch c := data[i]; {
+		case c == '"':
+			s := scanner{b: data, i: i}
+			if s.str() != nil {
+				return false // not JSON; that is found elsewhere
+			}
+			i = s.i
+		case c >= '0' && c <= '9':
+			end := i
+			for end < len(data) && bytes.IndexByte([]byte("0123456789.eE+-"), data[end]) >= 0 {
+				end++
+			}
+			number := data[i:end]
+			e := bytes.IndexAny(number, "eE")
+			if len(number) > maxDigits || (e >= 0 && len(bytes.TrimLeft(number[e+1:], "+-0")) > maxExponent) {
+				return true
+			}
+			i = end
+		default:
+			i++
+		}
+	}
+	return false
 }
 
 // noRemote keeps schemas from reading files or fetching URLs.
@@ -90,6 +199,9 @@ type noRemote struct{}
 func (noRemote) Load(string) (any, error) { return nil, errors.New("remote references aren't fetched") }
 
 func compileSchema(raw []byte) (*jsonschema.Schema, error) {
+	if hugeNumber(raw) {
+		return nil, errors.New("it holds a number that is too large")
+	}
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
 		return nil, errors.New("it isn't JSON")

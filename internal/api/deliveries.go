@@ -1,9 +1,11 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -137,17 +139,24 @@ func (s *server) listDeliveries(ctx context.Context, c *call, in *deliveriesIn) 
 // ByDelivery names an event at an endpoint.
 type ByDelivery struct {
 	ByWebhook
-	EventID string `path:"event_id"`
+	EventID  string `path:"event_id"`
+	TenantID string `query:"tenant_id" doc:"Whose event, where two tenants use the same id"`
+}
+
+// delivery finds an endpoint and one of its events.
+func (s *server) delivery(ctx context.Context, c *call, in ByDelivery) (*surehook.Endpoint, *surehook.Event, error) {
+	ep, err := s.endpoint(ctx, c, in.ID)
+	if err != nil {
+		return nil, nil, err
+	}
+	ev, err := s.findEvent(ctx, c, ByEvent{ID: in.EventID, TenantID: cmp.Or(ep.Tenant, in.TenantID)})
+	return ep, ev, err
 }
 
 type deliveryOut struct{ Body DeliveryView }
 
 func (s *server) getDelivery(ctx context.Context, c *call, in *ByDelivery) (*deliveryOut, error) {
-	ep, err := s.endpoint(ctx, c, in.ID)
-	if err != nil {
-		return nil, err
-	}
-	ev, err := s.findEvent(ctx, c, ByEvent{ID: in.EventID, TenantID: ep.Tenant})
+	ep, ev, err := s.delivery(ctx, c, *in)
 	if err != nil {
 		return nil, err
 	}
@@ -161,15 +170,23 @@ func (s *server) getDelivery(ctx context.Context, c *call, in *ByDelivery) (*del
 	return &deliveryOut{viewDelivery(&rows[0])}, nil
 }
 
-func (s *server) replayDelivery(ctx context.Context, c *call, in *ByDelivery) (*queuedOut, error) {
-	if _, err := s.endpoint(ctx, c, in.ID); err != nil {
-		return nil, err
-	}
-	r, err := s.e.Replay(ctx, in.ID, engine.ReplayRequest{IDs: []string{in.EventID}}, c.actor())
+type replayDeliveryIn struct {
+	ByDelivery
+	Once
+}
+
+func (s *server) replayDelivery(ctx context.Context, c *call, in *replayDeliveryIn) (*queuedOut, error) {
+	ep, ev, err := s.delivery(ctx, c, in.ByDelivery)
 	if err != nil {
 		return nil, err
 	}
-	return queued(r), nil
+	return once(ctx, s, c, fmt.Sprintf("replayDelivery:%s:%d", ep.ID, ev.Key), in.IdempotencyKey, nil, func() (*queuedOut, error) {
+		r, err := s.e.ReplayEvents(ctx, ep.ID, []int64{ev.Key}, func(int) string { return "event_id" }, c.actor())
+		if err != nil {
+			return nil, err
+		}
+		return queued(r), nil
+	})
 }
 
 // DeadLetterView is a delivery that ended dead.
@@ -256,6 +273,7 @@ func (s *server) getDead(ctx context.Context, c *call, in *ByID) (*deadOut, erro
 }
 
 type idsIn struct {
+	Once
 	Body struct {
 		IDs []string `json:"ids" minItems:"1" maxItems:"100"`
 	}
@@ -277,29 +295,54 @@ func (s *server) letters(ctx context.Context, c *call, ids []string) ([]*surehoo
 	return out, nil
 }
 
-func (s *server) replayDead(ctx context.Context, c *call, in *idsIn) (*queuedOut, error) {
-	letters, err := s.letters(ctx, c, in.Body.IDs)
-	if err != nil {
-		return nil, err
-	}
-	byHook := map[string][]string{}
-	var order []string
-	for _, d := range letters {
-		if byHook[d.EndpointID] == nil {
-			order = append(order, d.EndpointID)
+// batchOf is one endpoint's part of a request.
+type batchOf struct {
+	hook string
+	keys []int64
+	at   []int // where they stood in the request
+}
+
+func (b *batchOf) path(i int) string { return fmt.Sprintf("ids[%d]", b.at[min(i, len(b.at)-1)]) }
+
+func byHook(letters []*surehook.DeadLetter) []*batchOf {
+	var out []*batchOf
+	found := make(map[string]*batchOf)
+	for i, d := range letters {
+		b := found[d.EndpointID]
+		if b == nil {
+			b = &batchOf{hook: d.EndpointID}
+			found[d.EndpointID], out = b, append(out, b)
 		}
-		byHook[d.EndpointID] = append(byHook[d.EndpointID], d.EventID)
+		if !slices.Contains(b.keys, d.EventKey) {
+			b.keys, b.at = append(b.keys, d.EventKey), append(b.at, i)
+		}
 	}
-	var sum engine.ReplayReceipt
-	for _, hook := range order {
-		r, err := s.e.Replay(ctx, hook, engine.ReplayRequest{IDs: byHook[hook]}, c.actor())
+	return out
+}
+
+func (s *server) replayDead(ctx context.Context, c *call, in *idsIn) (*queuedOut, error) {
+	return once(ctx, s, c, "replayDead", in.IdempotencyKey, in.Body, func() (*queuedOut, error) {
+		letters, err := s.letters(ctx, c, in.Body.IDs)
 		if err != nil {
 			return nil, err
 		}
-		sum.Queued += r.Queued
-		sum.InProgress += r.InProgress
-	}
-	return queued(sum), nil
+		batches := byHook(letters)
+		for _, b := range batches { // nothing is queued unless everything can be
+			if _, err := s.e.CheckReplay(ctx, b.hook, b.keys, b.path); err != nil {
+				return nil, err
+			}
+		}
+		var sum engine.ReplayReceipt
+		for _, b := range batches {
+			r, err := s.e.ReplayEvents(ctx, b.hook, b.keys, b.path, c.actor())
+			if err != nil {
+				return nil, err
+			}
+			sum.Queued += r.Queued
+			sum.InProgress += r.InProgress
+		}
+		return queued(sum), nil
+	})
 }
 
 type discardOut struct {

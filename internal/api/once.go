@@ -5,12 +5,20 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"sync"
 
 	"github.com/surehook/surehook"
 )
 
+// Once is what every request takes that changes something and isn't repeatable
+// by itself.
+type Once struct {
+	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"A repeat within a day gets the same answer, a secret in it included"`
+}
+
 // once gives a repeated request with an Idempotency-Key its first answer. The
-// answer may hold a secret, so it is stored sealed.
+// answer may hold a secret, so it is stored sealed. what names the request's
+// route and resource.
 func once[O any](ctx context.Context, s *server, c *call, what, key string, body any, do func() (*O, error)) (*O, error) {
 	if key == "" {
 		return do()
@@ -21,8 +29,12 @@ func once[O any](ctx context.Context, s *server, c *call, what, key string, body
 		return nil, err
 	}
 	sum := sha256.Sum256(raw)
-	s.onceMu.Lock() // two at once with one key must not both be the first
-	defer s.onceMu.Unlock()
+	name := rowName(scope, key)
+	leave, err := s.flights.enter(ctx, name) // two at once with one key must not both be the first
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	hash, sealed, err := s.store.Idempotent(ctx, scope, key)
 	switch {
 	case err != nil:
@@ -30,7 +42,7 @@ func once[O any](ctx context.Context, s *server, c *call, what, key string, body
 	case sealed != nil && string(hash) != string(sum[:]):
 		return nil, surehook.Errorf(surehook.Conflict, "this Idempotency-Key was used for another request")
 	case sealed != nil:
-		plain, err := s.e.OpenAnswer(rowName(scope, key), sealed)
+		plain, err := s.e.OpenAnswer(name, sealed)
 		if err != nil { // the master key was rotated since
 			return nil, surehook.Errorf(surehook.Conflict, "this Idempotency-Key was used, and its answer can't be read any more; use another")
 		}
@@ -41,22 +53,64 @@ func once[O any](ctx context.Context, s *server, c *call, what, key string, body
 	if err != nil {
 		return nil, err
 	}
+	s.remember(ctx, scope, key, name, sum[:], out)
+	return out, nil
+}
+
+// remember keeps an answer. What was asked for is done by now, so a failure is
+// logged and not answered.
+func (s *server) remember(ctx context.Context, scope, key, name string, hash []byte, out any) {
 	plain, err := json.Marshal(out)
-	if err != nil {
-		return nil, err
+	var sealed []byte
+	if err == nil {
+		sealed, err = s.e.SealAnswer(name, plain)
 	}
-	text, err := s.e.SealAnswer(rowName(scope, key), plain)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = s.store.Remember(context.WithoutCancel(ctx), scope, key, hash, sealed)
 	}
-	if err := s.store.Remember(ctx, scope, key, sum[:], text); err != nil {
+	if err != nil {
 		s.log.Warn("an answer couldn't be kept for its Idempotency-Key", "request_id", requestID(ctx), "error", err)
 	}
-	return out, nil
 }
 
 // rowName binds the sealed answer to its key, whatever characters that has.
 func rowName(scope, key string) string {
 	sum := sha256.Sum256([]byte(scope + "\x00" + key))
 	return hex.EncodeToString(sum[:])
+}
+
+// flights lets one request of a name through at a time, and none wait for those
+// of other names: a test delivery may take a minute.
+type flights struct {
+	mu sync.Mutex
+	in map[string]chan struct{}
+}
+
+func (f *flights) enter(ctx context.Context, name string) (leave func(), err error) {
+	for {
+		f.mu.Lock()
+		busy, ok := f.in[name]
+		if !ok {
+			if f.in == nil {
+				f.in = make(map[string]chan struct{})
+			}
+			mine := make(chan struct{})
+			f.in[name] = mine
+			f.mu.Unlock()
+			return func() { f.leave(name, mine) }, nil
+		}
+		f.mu.Unlock()
+		select {
+		case <-busy:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (f *flights) leave(name string, mine chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.in, name)
+	close(mine)
 }

@@ -65,6 +65,7 @@ func (s *server) replays() {
 
 type replayIn struct {
 	ByWebhook
+	Once
 	Body ReplayInput
 }
 
@@ -72,25 +73,31 @@ func (s *server) replay(ctx context.Context, c *call, in *replayIn) (*queuedOut,
 	if _, err := s.endpoint(ctx, c, in.ID); err != nil {
 		return nil, err
 	}
-	req := engine.ReplayRequest{IDs: in.Body.IDs, Status: in.Body.Status}
-	if in.Body.Since != nil {
-		req.Since = *in.Body.Since
+	return once(ctx, s, c, "replay:"+in.ID, in.IdempotencyKey, in.Body, func() (*queuedOut, error) {
+		return s.startReplay(ctx, c, in.ID, &in.Body)
+	})
+}
+
+func (s *server) startReplay(ctx context.Context, c *call, id string, in *ReplayInput) (*queuedOut, error) {
+	req := engine.ReplayRequest{IDs: in.IDs, Status: in.Status}
+	if in.Since != nil {
+		req.Since = *in.Since
 	}
-	if in.Body.Until != nil {
-		req.Until = *in.Body.Until
+	if in.Until != nil {
+		req.Until = *in.Until
 	}
-	if len(req.IDs) > 0 && (in.Body.Since != nil || in.Body.Until != nil || req.Status != "") {
+	if len(req.IDs) > 0 && (in.Since != nil || in.Until != nil || req.Status != "") {
 		return nil, surehook.Invalid("ids", "can't be given together with a window")
 	}
-	if in.Body.Background {
-		job, err := s.e.StartReplay(ctx, in.ID, req, c.actor())
+	if in.Background {
+		job, err := s.e.StartReplay(ctx, id, req, c.actor())
 		if err != nil {
 			return nil, err
 		}
 		v := viewReplay(job)
 		return &queuedOut{Queued{Replay: &v}}, nil
 	}
-	r, err := s.e.Replay(ctx, in.ID, req, c.actor())
+	r, err := s.e.Replay(ctx, id, req, c.actor())
 	if err != nil {
 		return nil, err
 	}

@@ -46,7 +46,7 @@ type server struct {
 	opt     Options
 	api     huma.API
 	ready   readiness
-	onceMu  sync.Mutex
+	flights flights
 	raw     map[string]rawRoute // by method and path
 	bodies  *semaphore.Weighted // memory for large bodies
 }
@@ -65,7 +65,7 @@ func New(opt Options) http.Handler {
 	s := &server{e: opt.Engine, store: opt.Engine.Store(), log: opt.Logger, now: opt.Now, version: opt.Version, opt: opt,
 		raw: make(map[string]rawRoute), bodies: semaphore.NewWeighted(bodyBudget)}
 	s.keys = newKeyCache(s.store, s.now)
-	s.types = newCatalogue(s.store, s.now)
+	s.types = newCatalogue(s.store, s.now, s.log)
 	mux := http.NewServeMux()
 	s.api = humago.New(mux, s.config())
 	s.api.UseMiddleware(s.authenticated)

@@ -43,8 +43,8 @@ type WebhookInput struct {
 	URL         string            `json:"url" maxLength:"2048" doc:"https, a public host name" example:"https://hooks.example.com/in"`
 	Description string            `json:"description,omitempty" maxLength:"1000"`
 	EventTypes  opt[[]string]     `json:"event_types,omitempty" required:"false" doc:"Exact names, a trailing .*, or *; absent or null: every type. An empty list is refused"`
-	Subjects    []string          `json:"subjects,omitempty" doc:"Absent: no filter. A trailing * is a prefix"`
-	IdentityIDs []string          `json:"identity_ids,omitempty" doc:"Absent: no filter; else events without an identity don't match"`
+	Subjects    []string          `json:"subjects,omitempty" doc:"Absent or null: no filter. A trailing * is a prefix. An empty list is refused"`
+	IdentityIDs []string          `json:"identity_ids,omitempty" doc:"Absent or null: no filter; else events without an identity don't match. An empty list is refused"`
 	TenantID    string            `json:"tenant_id,omitempty" doc:"A tenant's endpoint"`
 	PartnerID   string            `json:"partner_id,omitempty" doc:"A partner's endpoint; neither: the platform's"`
 	Profile     string            `json:"profile,omitempty" doc:"standard (default) or pylota"`
@@ -167,8 +167,8 @@ func (s *server) endpoint(ctx context.Context, c *call, id string) (*surehook.En
 }
 
 type createIn struct {
-	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"A repeat within a day gets the same answer, the secret included"`
-	Body           WebhookInput
+	Once
+	Body WebhookInput
 }
 
 func (s *server) createWebhook(ctx context.Context, c *call, in *createIn) (*createdOut, error) {
@@ -176,6 +176,9 @@ func (s *server) createWebhook(ctx context.Context, c *call, in *createIn) (*cre
 		b := &in.Body
 		tenant, err := c.scope(b.TenantID)
 		if err != nil {
+			return nil, err
+		}
+		if err := noFilter(b.Subjects, b.IdentityIDs); err != nil {
 			return nil, err
 		}
 		if c.tenant() != "" && b.PartnerID != "" {
@@ -193,6 +196,19 @@ func (s *server) createWebhook(ctx context.Context, c *call, in *createIn) (*cre
 		}
 		return &createdOut{WebhookCreated{WebhookView: viewWebhook(c, ep), Secret: secret}}, nil
 	})
+}
+
+// noFilter refuses an empty list: it might mean all or none. Leaving it out, or
+// null, is how to say that there is no filter.
+func noFilter(subjects, identities []string) error {
+	const why = "must not be empty; leave it out, or give null, for no filter"
+	switch {
+	case subjects != nil && len(subjects) == 0:
+		return surehook.Invalid("subjects", why)
+	case identities != nil && len(identities) == 0:
+		return surehook.Invalid("identity_ids", why)
+	}
+	return nil
 }
 
 type webhooksIn struct {
@@ -242,6 +258,9 @@ func (s *server) updateWebhook(ctx context.Context, c *call, in *updateIn) (*web
 		return nil, err
 	}
 	b := &in.Body
+	if err := noFilter(b.Subjects.Value, b.IdentityIDs.Value); err != nil {
+		return nil, err
+	}
 	p := engine.Patch{URL: b.URL, Description: b.Description.patch(""), EventTypes: b.EventTypes.patch([]string{"*"}), Subjects: b.Subjects.patch(nil),
 		Identities: b.IdentityIDs.patch(nil), Profile: b.Profile, Headers: b.Headers.patch(nil), Enabled: b.Enabled}
 	if b.Envelope != nil {
@@ -268,8 +287,8 @@ func (s *server) deleteWebhook(ctx context.Context, c *call, in *ByWebhook) (*no
 
 type rotateIn struct {
 	ByWebhook
-	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"A repeat within a day gets the same answer, the secret included"`
-	Body           struct {
+	Once
+	Body struct {
 		OverlapHours float64 `json:"overlap_hours,omitempty" minimum:"0" maximum:"168" doc:"How long the old secret goes on signing; 0 ends it at once"`
 	}
 }
@@ -304,17 +323,24 @@ func (s *server) revokeSecret(ctx context.Context, c *call, in *ByWebhook) (*non
 	return nil, err
 }
 
+type testIn struct {
+	ByWebhook
+	Once
+}
+
 type attemptOut struct{ Body AttemptView }
 
-func (s *server) testWebhook(ctx context.Context, c *call, in *ByWebhook) (*attemptOut, error) {
+func (s *server) testWebhook(ctx context.Context, c *call, in *testIn) (*attemptOut, error) {
 	if _, err := s.endpoint(ctx, c, in.ID); err != nil {
 		return nil, err
 	}
-	a, err := s.e.TestWebhook(ctx, in.ID, c.actor())
-	if err != nil {
-		return nil, err
-	}
-	return &attemptOut{viewAttempt(a)}, nil
+	return once(ctx, s, c, "testWebhook:"+in.ID, in.IdempotencyKey, nil, func() (*attemptOut, error) {
+		a, err := s.e.TestWebhook(ctx, in.ID, c.actor())
+		if err != nil {
+			return nil, err
+		}
+		return &attemptOut{viewAttempt(a)}, nil
+	})
 }
 
 type webhookPageIn struct {
