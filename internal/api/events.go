@@ -62,7 +62,7 @@ func (s *server) events() {
 	route(s, op{method: "GET", path: "/v1/events", id: "listEvents", tag: "Events", perm: surehook.PermRead, summary: "List events, newest first",
 		about: "Without their data."}, s.listEvents)
 	route(s, op{method: "GET", path: "/v1/events/{id}", id: "getEvent", tag: "Events", perm: surehook.PermRead, summary: "Read an event",
-		about: "Its data is as it was given."}, s.getEvent)
+		about: "Its data is as it was given.", out: EventView{}}, s.getEvent)
 	route(s, op{method: "GET", path: "/v1/events/{id}/deliveries", id: "listEventDeliveries", tag: "Events", perm: surehook.PermRead,
 		summary: "What became of an event at each endpoint"}, s.eventDeliveries)
 	route(s, op{method: "GET", path: "/v1/events/{id}/attempts", id: "listEventAttempts", tag: "Events", perm: surehook.PermRead,

@@ -28,16 +28,21 @@ type site struct {
 	e     *engine.Engine
 	store *sqlite.Store
 	h     http.Handler
+	doc   *document // every answer is held against it
 }
 
-func open(t testing.TB) *site {
+func open(t testing.TB, with ...func(*engine.Options)) *site {
 	t.Helper()
 	store, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "surehook.db"), sqlite.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := engine.New(engine.Options{Store: store, MasterKeys: [][]byte{bytes.Repeat([]byte{7}, 32)},
-		AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	opt := engine.Options{Store: store, MasterKeys: [][]byte{bytes.Repeat([]byte{7}, 32)},
+		AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+	for _, f := range with {
+		f(&opt)
+	}
+	e, err := engine.New(opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +64,38 @@ func open(t testing.TB) *site {
 	}
 	s := &site{t: t, e: e, store: store}
 	s.h = api.New(api.Options{Engine: e, Version: "test", Logger: slog.New(slog.DiscardHandler)})
+	s.doc = readDocument(t, s.h)
 	return s
+}
+
+// until repeats a question until it has the right answer.
+func (s *site) until(what string, right func() bool) {
+	s.t.Helper()
+	for end := time.Now().Add(20 * time.Second); !right(); {
+		if time.Now().After(end) {
+			s.t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// status waits for what becomes of an event at its one endpoint.
+func (s *site) status(event, want string) {
+	s.t.Helper()
+	s.until(event+" is "+want, func() bool {
+		var d struct{ Items []struct{ Status string } }
+		s.admin("GET", "/v1/events/"+event+"/deliveries", "").into(&d)
+		return len(d.Items) == 1 && d.Items[0].Status == want
+	})
+}
+
+// publish stores an event and gives its id.
+func (s *site) publish(body string) string {
+	s.t.Helper()
+	a := s.admin("POST", "/v1/events", body)
+	if a.Status != http.StatusAccepted {
+		s.t.Fatalf("%d %s", a.Status, a.Raw)
+	}
+	return a.field("id").(string)
 }
 
 // answer is what came back.
@@ -119,6 +155,7 @@ func (s *site) do(key, method, path, body string, header ...string) answer {
 	}
 	w := httptest.NewRecorder()
 	s.h.ServeHTTP(w, req)
+	s.doc.check(s.t, req, w)
 	return answer{s.t, w.Code, w.Result().Header, w.Body.Bytes()}
 }
 

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"html/template"
 	"net/http"
 	"slices"
@@ -9,26 +11,41 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// pages are the routes outside the API proper.
-func (s *server) pages(mux *http.ServeMux) {
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+// page registers and documents a route outside the API proper.
+func (s *server) page(path, summary, media string, h http.HandlerFunc) {
+	s.routes.HandleFunc("GET "+path, h)
+	s.api.OpenAPI().AddOperation(&huma.Operation{Method: http.MethodGet, Path: path, OperationID: "page" + strings.ReplaceAll(path, "/", "-"), Tags: []string{"Pages"},
+		Summary: summary, Security: []map[string][]string{}, Responses: map[string]*huma.Response{"200": {Description: "OK",
+			Content: map[string]*huma.MediaType{media: {Schema: &huma.Schema{}}}}}})
+}
+
+// pages are the routes outside the API proper. Nobody needs a key for them, so
+// they say little.
+func (s *server) pages() {
+	const js = "application/json"
+	s.page("/healthz", "The process answers", js, func(w http.ResponseWriter, _ *http.Request) {
 		s.json(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+	s.page("/readyz", "Events are taken and delivered; 503 when not", js, func(w http.ResponseWriter, r *http.Request) {
 		if err := s.isReady(r.Context()); err != nil {
 			s.fail(w, requestID(r.Context()), err)
 			return
 		}
 		s.json(w, http.StatusOK, map[string]string{"status": "ready"})
 	})
-	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
+	s.page("/version", "What runs here", js, func(w http.ResponseWriter, _ *http.Request) {
 		s.json(w, http.StatusOK, map[string]string{"version": s.version})
 	})
-	mux.HandleFunc("GET /docs", s.docs)
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/docs", http.StatusFound) })
 	if s.opt.Metrics != nil {
-		mux.HandleFunc("GET /metrics", s.metrics)
+		s.page("/metrics", "Prometheus metrics; a platform key that may read, unless they are open", "text/plain", s.metrics)
 	}
+	s.page("/docs", "This document, for people", "text/html", s.docs)
+	s.page("/openapi.json", "This document", js, s.openAPI)
+	s.routes.ServeMux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/docs", http.StatusFound) })
+}
+
+func (s *server) openAPI(w http.ResponseWriter, _ *http.Request) {
+	s.json(w, http.StatusOK, s.api.OpenAPI())
 }
 
 func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
@@ -64,12 +81,21 @@ type docRow struct {
 
 type docField struct{ Name, Type, About string }
 
-var docsPage = template.Must(template.New("docs").Parse(`<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Surehook API</title><style>
+const docsStyle = `
 :root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
 code{font-family:ui-monospace,monospace}section{border-top:1px solid #8886;margin-top:1.5rem}h3{margin-bottom:.2rem}
 table{border-collapse:collapse;width:100%}td{padding:.15rem .8rem .15rem 0;vertical-align:top;border-top:1px solid #8883}
-.m{font-weight:700}.p{float:right;opacity:.75;font-size:.85rem}</style></head><body>
+.m{font-weight:700}.p{float:right;opacity:.75;font-size:.85rem}`
+
+// docsPolicy allows that style and nothing else: no script, no other host.
+var docsPolicy = func() string {
+	sum := sha256.Sum256([]byte(docsStyle))
+	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
+		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+}()
+
+var docsPage = template.Must(template.New("docs").Parse(`<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Surehook API</title><style>{{.Style}}</style></head><body>
 <h1>Surehook API <small>{{.Version}}</small></h1>
 <p>Send <code>Authorization: Bearer KEY</code>. Errors are problems as in RFC 9457 with a stable <code>code</code> and, for bad input, <code>errors: [{path, message}]</code>.
 Listings give <code>{items, next?}</code>; send <code>next</code> as <code>cursor</code> for the following page. The same document for machines: <a href="/openapi.json">/openapi.json</a>.</p>
@@ -83,7 +109,7 @@ Listings give <code>{items, next?}</code>; send <code>next</code> as <code>curso
 func (s *server) docs(w http.ResponseWriter, _ *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'")
+	h.Set("Content-Security-Policy", docsPolicy)
 	rows := s.docRows()
 	last := ""
 	for i := range rows {
@@ -98,7 +124,7 @@ func (s *server) docs(w http.ResponseWriter, _ *http.Request) {
 		codes = append(codes, docField{Name: string(c), Type: http.StatusText(status)})
 	}
 	slices.SortFunc(codes, func(a, b docField) int { return strings.Compare(a.Name, b.Name) })
-	_ = docsPage.Execute(w, map[string]any{"Version": s.version, "Rows": rows, "Codes": codes}) // the reader may have gone
+	_ = docsPage.Execute(w, map[string]any{"Style": template.CSS(docsStyle), "Version": s.version, "Rows": rows, "Codes": codes}) // the reader may have gone
 }
 
 func (s *server) docRows() []docRow {

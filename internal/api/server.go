@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -45,6 +46,7 @@ type server struct {
 	version string
 	opt     Options
 	api     huma.API
+	routes  *routes
 	ready   readiness
 	flights flights
 	raw     map[string]rawRoute // by method and path
@@ -66,7 +68,8 @@ func New(opt Options) http.Handler {
 		raw: make(map[string]rawRoute), bodies: semaphore.NewWeighted(bodyBudget)}
 	s.keys = newKeyCache(s.store, s.now)
 	s.types = newCatalogue(s.store, s.now, s.log)
-	mux := http.NewServeMux()
+	mux := &routes{ServeMux: http.NewServeMux()}
+	s.routes = mux
 	s.api = humago.New(mux, s.config())
 	s.api.UseMiddleware(s.authenticated)
 	s.events()
@@ -74,8 +77,20 @@ func New(opt Options) http.Handler {
 	s.replays()
 	s.deliveries()
 	s.admin()
-	s.pages(mux)
-	return s.outermost(mux)
+	s.pages()
+	return s
+}
+
+// routes is a mux that knows what it was given.
+type routes struct {
+	*http.ServeMux
+	patterns []string
+}
+
+// HandleFunc implements humago.Mux.
+func (m *routes) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
+	m.patterns = append(m.patterns, pattern)
+	m.ServeMux.HandleFunc(pattern, h)
 }
 
 func (s *server) config() huma.Config {
@@ -83,7 +98,7 @@ func (s *server) config() huma.Config {
 	c.Info.Description = "Events in, signed webhooks out. Every error is a problem as in RFC 9457 with a stable `code`."
 	c.Formats = map[string]huma.Format{"application/json": format, "json": format}
 	c.DefaultFormat = "application/json"
-	c.DocsPath, c.SchemasPath, c.OpenAPIPath = "", "", "/openapi"
+	c.DocsPath, c.SchemasPath, c.OpenAPIPath = "", "", "" // pages.go has ours
 	c.RejectUnknownQueryParameters = true
 	c.CreateHooks = nil // no links to schemas in answers: they hold the documented fields only
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"key": {Type: "http", Scheme: "bearer", Description: "An API key"}}
@@ -97,39 +112,37 @@ func requestID(ctx context.Context) string {
 	return id
 }
 
-// outermost gives each request its id, and unknown paths and methods our kind of
+// ServeHTTP gives each request its id, and unknown paths and methods our kind of
 // answer.
-func (s *server) outermost(mux *http.ServeMux) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		id := r.Header.Get("X-Request-Id")
-		if id == "" || len(id) > 100 || strings.ContainsFunc(id, func(c rune) bool { return c <= ' ' || c > '~' }) {
-			id = s.e.NewID("req")
-		}
-		h := w.Header()
-		h.Set("X-Request-Id", id)
-		h.Set("Cache-Control", "no-store")
-		h.Set("X-Content-Type-Options", "nosniff")
-		defer s.rescue(w, id)
-		if route, ok := s.raw[r.Method+" "+r.URL.Path]; ok {
-			s.serveRaw(w, r, route, id)
-			return
-		}
-		r = r.WithContext(context.WithValue(r.Context(), requestIDKey{}, id))
-		if _, pattern := mux.Handler(r); pattern == "" {
-			s.unrouted(w, r, mux, id)
-			return
-		}
-		mux.ServeHTTP(w, r)
-	})
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	id := r.Header.Get("X-Request-Id")
+	if id == "" || len(id) > 100 || strings.ContainsFunc(id, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		id = s.e.NewID("req")
+	}
+	h := w.Header()
+	h.Set("X-Request-Id", id)
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	defer s.rescue(w, id)
+	if route, ok := s.raw[r.Method+" "+r.URL.Path]; ok {
+		s.serveRaw(w, r, route, id)
+		return
+	}
+	r = r.WithContext(context.WithValue(r.Context(), requestIDKey{}, id))
+	if _, pattern := s.routes.Handler(r); pattern == "" {
+		s.unrouted(w, r, id)
+		return
+	}
+	s.routes.ServeHTTP(w, r)
 }
 
-func (s *server) unrouted(w http.ResponseWriter, r *http.Request, mux *http.ServeMux, id string) {
+func (s *server) unrouted(w http.ResponseWriter, r *http.Request, id string) {
 	var allowed []string
 	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodPut, http.MethodDelete} {
 		other := r.Clone(r.Context())
 		other.Method = m
 		_, direct := s.raw[m+" "+r.URL.Path]
-		if _, pattern := mux.Handler(other); pattern != "" || direct {
+		if _, pattern := s.routes.Handler(other); pattern != "" || direct {
 			allowed = append(allowed, m)
 		}
 	}
@@ -169,6 +182,7 @@ type op struct {
 	perm                  string
 	platform              bool // a tenant's key isn't enough
 	status                int
+	out                   any // the answer, where the handler writes its bytes itself
 }
 
 // route registers a handler. Its errors become problems here.
@@ -177,6 +191,10 @@ func route[I, O any](s *server, o op, h func(context.Context, *call, *I) (*O, er
 		Description: o.about, DefaultStatus: o.status, MaxBodyBytes: maxBody, BodyReadTimeout: 30 * time.Second,
 		Metadata: map[string]any{"permission": o.perm, "platform": o.platform},
 		Security: []map[string][]string{{"key": {o.perm}}}}
+	if o.out != nil {
+		operation.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{
+			"application/json": {Schema: s.api.OpenAPI().Components.Schemas.Schema(reflect.TypeOf(o.out), true, o.id)}}}}
+	}
 	huma.Register(s.api, operation, func(ctx context.Context, in *I) (*O, error) {
 		out, err := h(ctx, callOf(ctx), in)
 		if err != nil {
