@@ -92,7 +92,7 @@ func viewDelivery(c *conn, event, endpoint int64) (surehook.DeliveryView, error)
 	// a failure of a higher number still ended the delivery. Late failures don't.
 	counted := false
 	if err := c.each(`SELECT number, status, code, http_status, created_at, flags & 1 FROM attempts
-		WHERE event_key = ? AND endpoint_key = ? AND flags & 2 = 0 ORDER BY key`, []any{event, endpoint}, func(st *sqlite3.Stmt) error {
+		WHERE event_key = ? AND endpoint_key = ? AND flags & 2 = 0 ORDER BY +key`, []any{event, endpoint}, func(st *sqlite3.Stmt) error {
 		v.Attempts = max(v.Attempts, st.ColumnInt(0))
 		late := st.ColumnBool(5)
 		if late && counted {

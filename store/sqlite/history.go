@@ -52,8 +52,8 @@ func (s *Store) ListEvents(ctx context.Context, f surehook.EventFilter, p sureho
 		if p.Cursor > 0 {
 			high = min(high, p.Cursor)
 		}
-		from, q := eventQuery(f, low, high)
-		return c.each(`SELECT `+eventColumns+from+q.where()+` ORDER BY e.key DESC LIMIT ?`, q.with(limitOf(p)), func(st *sqlite3.Stmt) error {
+		sql, args := eventQuery(f, low, high, limitOf(p))
+		return c.each(sql, args, func(st *sqlite3.Stmt) error {
 			e, err := scanEvent(st, 0)
 			out = append(out, e)
 			return err
@@ -63,30 +63,25 @@ func (s *Store) ListEvents(ctx context.Context, f surehook.EventFilter, p sureho
 }
 
 // eventQuery chooses where to start from: few deliveries are pending or dead,
-// so those are looked through rather than the events.
-func eventQuery(f surehook.EventFilter, low, high int64) (from string, q *query) {
-	from, q = ` FROM events e`, &query{}
-	at := ``
-	if f.Endpoint != 0 {
-		at = ` AND x.endpoint_key = ?`
-	}
+// so those are looked through, in their own order, rather than the events.
+func eventQuery(f surehook.EventFilter, low, high int64, limit int) (string, []any) {
+	var q query
+	from, key := ` FROM events e`, `e.key`
 	switch f.Status {
 	case surehook.Pending:
-		from = startFrom(`pending`, at)
+		from, key = q.startFrom(`pending`, f.Endpoint), `x.event_key`
 	case surehook.Dead:
-		from = startFrom(`dead_letters`, at)
+		from, key = q.startFrom(`dead_letters`, f.Endpoint), `x.event_key`
 	case surehook.Succeeded:
-		q.add(`EXISTS (SELECT 1 FROM attempts x WHERE x.event_key = e.key AND x.status = 1 AND x.flags & 2 = 0` + at + `
+		at, args := ``, []any(nil)
+		if f.Endpoint != 0 {
+			at, args = ` AND x.endpoint_key = ?`, []any{f.Endpoint}
+		}
+		q.add(`EXISTS (SELECT 1 FROM attempts x WHERE x.event_key = e.key AND x.status = 1 AND x.flags & 2 = 0`+at+`
 			AND NOT EXISTS (SELECT 1 FROM pending y WHERE y.event_key = x.event_key AND y.endpoint_key = x.endpoint_key)
-			AND NOT EXISTS (SELECT 1 FROM dead_letters y WHERE y.event_key = x.event_key AND y.endpoint_key = x.endpoint_key))`)
+			AND NOT EXISTS (SELECT 1 FROM dead_letters y WHERE y.event_key = x.event_key AND y.endpoint_key = x.endpoint_key))`, args...)
 	}
-	if f.Status == surehook.Pending || f.Status == surehook.Dead {
-		q.args = append(q.args, low, high)
-	}
-	if f.Status != "" && f.Endpoint != 0 {
-		q.args = append(q.args, f.Endpoint)
-	}
-	q.add(`e.key >= ? AND e.key < ?`, low, high)
+	q.add(key+` >= ? AND `+key+` < ?`, low, high)
 	q.within(`e.created_at`, f.Since, f.Until)
 	if f.Tenant != "" {
 		q.add(`e.tenant = ? AND e.tenant <> ''`, f.Tenant) // the second half lets the partial index in
@@ -97,12 +92,17 @@ func eventQuery(f surehook.EventFilter, low, high int64) (from string, q *query)
 	case f.Type != "":
 		q.add(`e.type = ?`, f.Type)
 	}
-	return from, q
+	return `SELECT ` + eventColumns + from + q.where() + ` ORDER BY ` + key + ` DESC LIMIT ?`, q.with(limit)
 }
 
-func startFrom(table, at string) string {
-	return ` FROM (SELECT DISTINCT x.event_key FROM ` + table + ` x WHERE x.event_key >= ? AND x.event_key < ?` + at + `
-		ORDER BY x.event_key DESC) d CROSS JOIN events e ON e.key = d.event_key`
+// startFrom reads events by way of a table of deliveries, each event once.
+func (q *query) startFrom(table string, endpoint int64) string {
+	if endpoint != 0 {
+		q.add(`x.endpoint_key = ?`, endpoint)
+	} else {
+		q.add(`NOT EXISTS (SELECT 1 FROM ` + table + ` y WHERE y.event_key = x.event_key AND y.endpoint_key < x.endpoint_key)`)
+	}
+	return ` FROM ` + table + ` x CROSS JOIN events e ON e.key = x.event_key`
 }
 
 // attemptColumns are an attempt with the names of what it belongs to.
@@ -133,21 +133,22 @@ func (s *Store) EventAttempts(ctx context.Context, event, endpoint int64, p sure
 	if endpoint != 0 {
 		q.add(`a.endpoint_key = ?`, endpoint)
 	}
-	return s.attempts(ctx, &q, p)
+	// +: sorts the event's few, rather than walking the endpoint's many in order.
+	return s.attempts(ctx, &q, `+a.key`, p)
 }
 
 // EndpointAttempts implements surehook.History.
 func (s *Store) EndpointAttempts(ctx context.Context, endpoint int64, p surehook.Page) ([]surehook.Attempt, error) {
 	var q query
 	q.add(`a.endpoint_key = ?`, endpoint)
-	return s.attempts(ctx, &q, p)
+	return s.attempts(ctx, &q, `a.key`, p)
 }
 
-func (s *Store) attempts(ctx context.Context, q *query, p surehook.Page) ([]surehook.Attempt, error) {
-	q.before(`a.key`, p.Cursor)
+func (s *Store) attempts(ctx context.Context, q *query, key string, p surehook.Page) ([]surehook.Attempt, error) {
+	q.before(key, p.Cursor)
 	var out []surehook.Attempt
 	err := s.read(ctx, func(c *conn) error {
-		return c.each(`SELECT `+attemptColumns+q.where()+` ORDER BY a.key DESC LIMIT ?`, q.with(limitOf(p)), func(st *sqlite3.Stmt) error {
+		return c.each(`SELECT `+attemptColumns+q.where()+` ORDER BY `+key+` DESC LIMIT ?`, q.with(limitOf(p)), func(st *sqlite3.Stmt) error {
 			out = append(out, scanAttempt(st))
 			return nil
 		})

@@ -93,25 +93,27 @@ func (s *Store) requeue(c *conn, event, endpoint int64, now time.Time) (bool, er
 const replayChunk = 1 << 20
 
 // replayableBy finds events of an endpoint by status: endpoint, after, up to,
-// limit. Each ends with the conditions of the window.
+// window, limit. Each walks one table in the order of its events.
 var replayableBy = map[string]string{
-	"": ` FROM events e WHERE ?1 = ?1 AND e.key > ?2 AND e.key <= ?3`,
-	"dead": ` FROM dead_letters d INDEXED BY dead_letters_delivery CROSS JOIN events e ON e.key = d.event_key
-		WHERE d.endpoint_key = ?1 AND d.event_key > ?2 AND d.event_key <= ?3`,
-	"failed": ` FROM pending p CROSS JOIN events e ON e.key = p.event_key
-		WHERE p.endpoint_key = ?1 AND p.event_key > ?2 AND p.event_key <= ?3
-		AND ` + latestStatus + ` = 2`,
-	"succeeded": ` FROM events e WHERE e.key > ?2 AND e.key <= ?3 AND ` + latestStatus + ` = 1
+	"":       replayable(` FROM events e`, `e.key`, `?1 = ?1`),
+	"dead":   replayable(` FROM dead_letters d INDEXED BY dead_letters_delivery CROSS JOIN events e ON e.key = d.event_key`, `d.event_key`, `d.endpoint_key = ?1`),
+	"failed": replayable(` FROM pending p CROSS JOIN events e ON e.key = p.event_key`, `p.event_key`, `p.endpoint_key = ?1 AND `+latestStatus+` = 2`),
+	"succeeded": replayable(` FROM events e`, `e.key`, latestStatus+` = 1
 		AND NOT EXISTS (SELECT 1 FROM pending y WHERE y.event_key = e.key AND y.endpoint_key = ?1)
-		AND NOT EXISTS (SELECT 1 FROM dead_letters y WHERE y.event_key = e.key AND y.endpoint_key = ?1)`,
+		AND NOT EXISTS (SELECT 1 FROM dead_letters y WHERE y.event_key = e.key AND y.endpoint_key = ?1)`),
+}
+
+func replayable(from, key, cond string) string {
+	return `SELECT ` + eventColumns + from + ` WHERE ` + key + ` > ?2 AND ` + key + ` <= ?3 AND ` + cond + `
+		AND e.created_at >= ?4 AND e.created_at < ?5 AND e.data IS NOT NULL AND e.type <> 'webhook.test' ORDER BY ` + key + ` LIMIT ?6`
 }
 
 // latestStatus is that of the last attempt that counted.
-const latestStatus = `(SELECT x.status FROM attempts x WHERE x.event_key = e.key AND x.endpoint_key = ?1 AND x.flags = 0 ORDER BY x.key DESC LIMIT 1)`
+const latestStatus = `(SELECT x.status FROM attempts x WHERE x.event_key = e.key AND x.endpoint_key = ?1 AND x.flags = 0 ORDER BY +x.key DESC LIMIT 1)`
 
 // Replayable implements surehook.Replays.
 func (s *Store) Replayable(ctx context.Context, endpoint int64, since, until time.Time, status string, after int64, limit int) ([]*surehook.Event, error) {
-	from, ok := replayableBy[status]
+	sql, ok := replayableBy[status]
 	if !ok {
 		return nil, surehook.Invalid("status", "must be dead, failed or succeeded")
 	}
@@ -119,8 +121,6 @@ func (s *Store) Replayable(ctx context.Context, endpoint int64, since, until tim
 	if err != nil {
 		return nil, err
 	}
-	sql := `SELECT ` + eventColumns + from + ` AND e.created_at >= ?4 AND e.created_at < ?5
-		AND e.data IS NOT NULL AND e.type <> 'webhook.test' ORDER BY e.key LIMIT ?6`
 	first, last := int64(0), int64(1)<<62
 	if !since.IsZero() {
 		first = ceilMillis(since)
