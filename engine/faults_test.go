@@ -176,7 +176,10 @@ func TestFaultsOfTheStoreLoseNothing(t *testing.T) {
 func TestChangesArriveLate(t *testing.T) {
 	b, f := flawed(t)
 	r := receivertest.New(t, always(receivertest.Answer{Status: 500}))
-	ep, _ := b.hook(r, func(w *engine.Webhook) { w.Limits.Waits = []time.Duration{100 * time.Millisecond}; w.Limits.Attempts = 100 })
+	ep, _ := b.hook(r, func(w *engine.Webhook) {
+		w.Limits.Waits = []time.Duration{100 * time.Millisecond}
+		w.Limits.Attempts = 100
+	})
 	b.publish("a", "1")
 	r.Wait(t, 1)
 	f.use(func(call string, n int) error {

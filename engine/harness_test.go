@@ -6,6 +6,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
+	"flag"
 	"log/slog"
 	"net/netip"
 	"path/filepath"
@@ -22,7 +23,13 @@ import (
 	"github.com/surehook/surehook/store/sqlite"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// Each check of the model runs an engine on a real file; the command line may ask for more.
+	if err := flag.Set("rapid.checks", "30"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // bed is an engine on a real file, with everything a test wants to watch.
 type bed struct {

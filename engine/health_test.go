@@ -168,7 +168,10 @@ func TestG07_OneRuleAroundADisabling(t *testing.T) {
 	b := start(t)
 	r := receivertest.New(t, fails(2, 500))
 	early, _ := b.hook(r, func(w *engine.Webhook) { w.EventTypes = []string{"early"}; w.Limits.Waits = []time.Duration{time.Hour} })
-	late, _ := b.hook(r, func(w *engine.Webhook) { w.EventTypes = []string{"late"}; w.Limits.Waits = []time.Duration{5 * time.Hour} })
+	late, _ := b.hook(r, func(w *engine.Webhook) {
+		w.EventTypes = []string{"late"}
+		w.Limits.Waits = []time.Duration{5 * time.Hour}
+	})
 	one, two := b.publish("early", "1"), b.publish("late", "1")
 	b.until("both wait", func() bool { n, _ := b.store.PendingCount(t.Context()); return n.Waiting == 2 })
 	set(t, b, early, false)
