@@ -133,8 +133,8 @@ type Queue interface {
 	Claim(ctx context.Context, endpoint int64, limit, maxBytes int) (Claim, error)
 	// Due lists the endpoints that have free rows, with their first due time.
 	Due(ctx context.Context) ([]EndpointDue, error)
-	// End buries free rows of an endpoint, at most limit: those that are due
-	// when dueOnly. With letters they become dead letters with this code;
+	// End buries free rows of a disabled or deleted endpoint, at most limit; an
+	// enabled one's stay. Those that are due when dueOnly. With letters they become dead letters with this code;
 	// without, they just go (the endpoint was deleted).
 	End(ctx context.Context, endpoint int64, code Code, dueOnly, letters bool, limit int) (int, error)
 	// Lease is this node's right to own rows now.

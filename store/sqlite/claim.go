@@ -108,6 +108,11 @@ func (s *Store) end(c *conn, d *surehook.Delivery, code surehook.Code, now time.
 func (s *Store) End(_ context.Context, endpoint int64, code surehook.Code, dueOnly, letters bool, limit int) (int, error) {
 	var n int
 	err := s.write(limit, func(c *conn) error {
+		n = 0
+		// It may have been enabled again since the caller looked.
+		if live, err := c.int64(`SELECT count(*) FROM endpoints WHERE key = ? AND enabled = 1 AND deleted = 0`, endpoint); err != nil || live > 0 {
+			return err
+		}
 		now := s.now()
 		before := now
 		if !dueOnly {

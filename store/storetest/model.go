@@ -238,7 +238,9 @@ func (m *model) end(rt *rapid.T) {
 	ep := rapid.SampledFrom(m.eps).Draw(rt, "endpoint")
 	dueOnly, letters := rapid.Bool().Draw(rt, "due only"), rapid.Bool().Draw(rt, "letters")
 	limit := rapid.IntRange(1, 3).Draw(rt, "limit")
+	m.env.enable(ep, false)
 	n, err := m.env.s.End(m.env.ctx, ep.Key, surehook.EndpointDisabled, dueOnly, letters, limit)
+	m.env.enable(ep, true)
 	m.env.ok(err)
 	want := 0
 	for _, row := range m.free(ep.Key) {
@@ -357,7 +359,9 @@ func (d *delivery) status() surehook.DeliveryStatus {
 func (m *model) clear() {
 	m.env.reopen()
 	for _, ep := range m.eps {
+		m.env.enable(ep, false)
 		_, err := m.env.s.End(m.env.ctx, ep.Key, "", false, false, 1<<20)
+		m.env.enable(ep, true)
 		m.env.ok(err)
 	}
 	var keys []int64

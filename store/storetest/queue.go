@@ -212,6 +212,13 @@ func dueScan(e *env) {
 	}
 }
 
+// enable turns an endpoint on or off.
+func (e *env) enable(ep *surehook.Endpoint, on bool) {
+	e.Helper()
+	_, err := e.s.UpdateEndpoint(e.ctx, ep.ID, func(ep *surehook.Endpoint) error { ep.Enabled = on; return nil }, nil)
+	e.ok(err)
+}
+
 func endDue(e *env) {
 	ep := e.endpoint()
 	due := e.free(ep, 2)
@@ -219,6 +226,10 @@ func endDue(e *env) {
 	o.Wait = time.Hour
 	e.record(o)
 	n, err := e.s.End(e.ctx, ep.Key, surehook.EndpointDisabled, true, true, 100)
+	e.ok(err)
+	e.same("ended of an enabled endpoint", n, 0) // F-12: it may have been enabled again meanwhile
+	e.enable(ep, false)
+	n, err = e.s.End(e.ctx, ep.Key, surehook.EndpointDisabled, true, true, 100)
 	e.ok(err)
 	e.same("ended", n, 2)
 	ls := e.letters()
@@ -240,6 +251,7 @@ func endAll(e *env) {
 	o := e.outcome(e.publish(true, ep)[0], surehook.Again)
 	o.Wait = 1000 * time.Hour
 	e.record(o)
+	e.enable(ep, false)
 	n, err := e.s.End(e.ctx, ep.Key, "", false, false, 100)
 	e.ok(err)
 	e.same("ended", n, 3)
@@ -253,6 +265,7 @@ func endLimit(e *env) {
 	e.free(ep, 5)
 	e.free(other, 1)
 	held := e.publish(true, ep)[0]
+	e.enable(ep, false)
 	for _, want := range []int{2, 2, 1, 0} {
 		n, err := e.s.End(e.ctx, ep.Key, surehook.EndpointDisabled, false, true, 2)
 		e.ok(err)
