@@ -146,15 +146,16 @@ func leaves(v *jsonschema.ValidationError, d *decoder) {
 
 // place writes a JSON pointer's tokens as the other paths are written.
 func place(tokens []string) string {
-	path := "data"
+	var path strings.Builder
+	path.WriteString("data")
 	for _, t := range tokens {
 		if t != "" && strings.Trim(t, "0123456789") == "" {
-			path += "[" + t + "]"
+			path.WriteString("[" + t + "]")
 		} else {
-			path += "." + t
+			path.WriteString("." + t)
 		}
 	}
-	return path
+	return path.String()
 }
 
 // Validation computes with exact fractions: 1e999999999 would be a number of a

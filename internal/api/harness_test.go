@@ -28,12 +28,14 @@ type site struct {
 	e     *engine.Engine
 	store *sqlite.Store
 	h     http.Handler
+	dir   string
 	doc   *document // every answer is held against it
 }
 
 func open(t testing.TB, with ...func(*engine.Options)) *site {
 	t.Helper()
-	store, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "surehook.db"), sqlite.Options{})
+	dir := t.TempDir()
+	store, err := sqlite.Open(t.Context(), filepath.Join(dir, "surehook.db"), sqlite.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,10 +64,20 @@ func open(t testing.TB, with ...func(*engine.Options)) *site {
 	if _, created, err := api.EnsureAdminKey(t.Context(), e, adminKey); err != nil || !created {
 		t.Fatal(created, err)
 	}
-	s := &site{t: t, e: e, store: store}
+	s := &site{t: t, e: e, store: store, dir: dir}
 	s.h = api.New(api.Options{Engine: e, Version: "test", Logger: slog.New(slog.DiscardHandler)})
 	s.doc = readDocument(t, s.h)
 	return s
+}
+
+// files lists what the store keeps on the disk.
+func (s *site) files() []string {
+	s.t.Helper()
+	files, err := filepath.Glob(filepath.Join(s.dir, "surehook.db*"))
+	if err != nil || len(files) < 2 {
+		s.t.Fatal(files, err)
+	}
+	return files
 }
 
 // until repeats a question until it has the right answer.

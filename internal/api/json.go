@@ -47,8 +47,45 @@ var format = huma.Format{
 		if !utf8.Valid(data) {
 			return errors.New("must be valid UTF-8")
 		}
+		if to, ok := v.(*any); ok {
+			return jsonError(loose(data, to))
+		}
 		return jsonError(json.Unmarshal(data, v))
 	},
+}
+
+// loose decodes a body for huma to hold against the document. Numbers of any
+// size get through: they may stand where any JSON may, in a schema or example.
+func loose(data []byte, to *any) error {
+	var whole json.RawMessage
+	if err := json.Unmarshal(data, &whole); err != nil {
+		return err
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	if err := dec.Decode(to); err != nil {
+		return err
+	}
+	*to = floats(*to)
+	return nil
+}
+
+// floats makes huma's numbers of a decoded value's.
+func floats(v any) any {
+	switch v := v.(type) {
+	case json.Number:
+		f, _ := v.Float64() // out of range it is infinite, and over every bound
+		return f
+	case []any:
+		for i := range v {
+			v[i] = floats(v[i])
+		}
+	case map[string]any:
+		for name := range v {
+			v[name] = floats(v[name])
+		}
+	}
+	return v
 }
 
 func jsonError(err error) error {

@@ -24,17 +24,17 @@ func (s *server) page(path, summary, media string, h http.HandlerFunc) {
 func (s *server) pages() {
 	const js = "application/json"
 	s.page("/healthz", "The process answers", js, func(w http.ResponseWriter, _ *http.Request) {
-		s.json(w, http.StatusOK, map[string]string{"status": "ok"})
+		s.json(w, map[string]string{"status": "ok"})
 	})
 	s.page("/readyz", "Events are taken and delivered; 503 when not", js, func(w http.ResponseWriter, r *http.Request) {
 		if err := s.isReady(r.Context()); err != nil {
 			s.fail(w, requestID(r.Context()), err)
 			return
 		}
-		s.json(w, http.StatusOK, map[string]string{"status": "ready"})
+		s.json(w, map[string]string{"status": "ready"})
 	})
 	s.page("/version", "What runs here", js, func(w http.ResponseWriter, _ *http.Request) {
-		s.json(w, http.StatusOK, map[string]string{"version": s.version})
+		s.json(w, map[string]string{"version": s.version})
 	})
 	if s.opt.Metrics != nil {
 		s.page("/metrics", "Prometheus metrics; a platform key that may read, unless they are open", "text/plain", s.metrics)
@@ -45,7 +45,7 @@ func (s *server) pages() {
 }
 
 func (s *server) openAPI(w http.ResponseWriter, _ *http.Request) {
-	s.json(w, http.StatusOK, s.api.OpenAPI())
+	s.json(w, s.api.OpenAPI())
 }
 
 func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
@@ -67,9 +67,8 @@ func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 	s.opt.Metrics.ServeHTTP(w, r)
 }
 
-func (s *server) json(w http.ResponseWriter, status int, v any) {
+func (s *server) json(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
 	_ = format.Marshal(w, v) // the caller may have gone
 }
 
@@ -95,7 +94,7 @@ var docsPolicy = func() string {
 }()
 
 var docsPage = template.Must(template.New("docs").Parse(`<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Surehook API</title><style>{{.Style}}</style></head><body>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Surehook API</title><style>` + docsStyle + `</style></head><body>
 <h1>Surehook API <small>{{.Version}}</small></h1>
 <p>Send <code>Authorization: Bearer KEY</code>. Errors are problems as in RFC 9457 with a stable <code>code</code> and, for bad input, <code>errors: [{path, message}]</code>.
 Listings give <code>{items, next?}</code>; send <code>next</code> as <code>cursor</code> for the following page. The same document for machines: <a href="/openapi.json">/openapi.json</a>.</p>
@@ -124,7 +123,7 @@ func (s *server) docs(w http.ResponseWriter, _ *http.Request) {
 		codes = append(codes, docField{Name: string(c), Type: http.StatusText(status)})
 	}
 	slices.SortFunc(codes, func(a, b docField) int { return strings.Compare(a.Name, b.Name) })
-	_ = docsPage.Execute(w, map[string]any{"Style": template.CSS(docsStyle), "Version": s.version, "Rows": rows, "Codes": codes}) // the reader may have gone
+	_ = docsPage.Execute(w, map[string]any{"Version": s.version, "Rows": rows, "Codes": codes}) // the reader may have gone
 }
 
 func (s *server) docRows() []docRow {
