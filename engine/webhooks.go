@@ -123,7 +123,9 @@ func (e *Engine) secret(signature, given string) (raw []byte, shown string, err 
 	return s.Bytes(), s.Encode(), nil
 }
 
-// Patch changes an endpoint: nil fields stay.
+// Patch changes an endpoint: nil fields stay. The next attempt of whatever is
+// pending goes by the new settings. Filters choose among new events alone: what
+// was queued before is finished, also of a type that isn't selected any more.
 type Patch struct {
 	URL         *string
 	Description *string
