@@ -32,6 +32,11 @@ func (c *Client) DeadLetters(ctx context.Context, f DeadLetterFilter) iter.Seq2[
 	return pages[DeadLetter](ctx, c, "/v1/dead-letters", values("webhook_id", f.WebhookID, "tenant_id", f.TenantID, "since", at(f.Since), "until", at(f.Until)), f.Page)
 }
 
+// DeadLetter reads one dead letter.
+func (c *Client) DeadLetter(ctx context.Context, id string) (DeadLetter, error) {
+	return get[DeadLetter](ctx, c, "/v1/dead-letters/"+seg(id), nil)
+}
+
 // ReplayDeadLetters delivers up to 100 dead letters again.
 func (c *Client) ReplayDeadLetters(ctx context.Context, ids []string) (Queued, error) {
 	return send[Queued](ctx, c, http.MethodPost, "/v1/dead-letters/replay", map[string][]string{"ids": ids})
@@ -91,6 +96,11 @@ type Tenant struct {
 // Tenants lists tenants.
 func (c *Client) Tenants(ctx context.Context) iter.Seq2[Tenant, error] {
 	return pages[Tenant](ctx, c, "/v1/tenants", nil, Page{})
+}
+
+// Tenant reads a named tenant.
+func (c *Client) Tenant(ctx context.Context, id string) (Tenant, error) {
+	return get[Tenant](ctx, c, "/v1/tenants/"+seg(id), nil)
 }
 
 // PutTenant names a tenant and the partner that it belongs to ("" for none).
@@ -157,6 +167,11 @@ type AuditEntry struct {
 // AuditLog lists changes, newest first.
 func (c *Client) AuditLog(ctx context.Context, tenant string, p Page) iter.Seq2[AuditEntry, error] {
 	return pages[AuditEntry](ctx, c, "/v1/audit-log", values("tenant_id", tenant), p)
+}
+
+// Ready asks whether the server takes and delivers events: nil when it does.
+func (c *Client) Ready(ctx context.Context) error {
+	return c.do(ctx, request{method: http.MethodGet, path: "/readyz"}, nil)
 }
 
 // Version asks the server for its version.

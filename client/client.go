@@ -69,6 +69,18 @@ func (p *Problem) Error() string {
 	return s
 }
 
+// ReachError is a server that gave no answer. What was asked may have happened.
+type ReachError struct {
+	Host  string
+	Cause error
+}
+
+func (e *ReachError) Error() string {
+	return "the server at " + e.Host + " can't be reached: " + e.Cause.Error()
+}
+
+func (e *ReachError) Unwrap() error { return e.Cause }
+
 // Page bounds what one request of a listing asks for.
 type Page struct {
 	Limit int // rows a request; 0: the server's 100
@@ -131,13 +143,13 @@ func (c *Client) once(ctx context.Context, r request, out any) error {
 	}
 	res, err := c.http.Do(req)
 	if err != nil {
-		return fmt.Errorf("the server at %s can't be reached: %w", c.base.Host, unwrapURL(err))
+		return &ReachError{Host: c.base.Host, Cause: unwrapURL(err)}
 	}
 	defer res.Body.Close()
 	raw, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	switch {
 	case err != nil:
-		return fmt.Errorf("the answer broke off: %w", err)
+		return &ReachError{Host: c.base.Host, Cause: fmt.Errorf("the answer broke off: %w", err)}
 	case res.StatusCode >= 300:
 		return problem(res, raw)
 	case out == nil || len(raw) == 0:

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"github.com/oklog/ulid/v2"
 )
@@ -110,7 +111,9 @@ const (
 
 // PublishLines reads JSON lines, each an event, and publishes them in batches.
 // done is called after each batch with what became of its events, from the
-// first line on.
+// first line on. Events without an id get one here, so that a batch sent again
+// is no other batch. When a line isn't an event, the lines before it have been
+// published.
 func (c *Client) PublishLines(ctx context.Context, r io.Reader, done func(events []Event, results []BatchResult) error) error {
 	in := bufio.NewScanner(r)
 	in.Buffer(make([]byte, 0, 64<<10), maxLine)
@@ -127,7 +130,7 @@ func (c *Client) PublishLines(ctx context.Context, r io.Reader, done func(events
 		if err == nil {
 			err = done(batch, results)
 		}
-		batch, size = batch[:0], 0
+		batch, size = nil, 0 // done may keep them
 		return err
 	}
 	for in.Scan() {
@@ -136,22 +139,46 @@ func (c *Client) PublishLines(ctx context.Context, r io.Reader, done func(events
 		if len(raw) == 0 {
 			continue
 		}
-		var e Event
-		if err := json.Unmarshal(raw, &e); err != nil {
-			return fmt.Errorf("line %d isn't an event: %w", line, err)
-		}
-		e.Data = bytes.Clone(e.Data)
-		batch = append(batch, e)
-		if size += len(raw); len(batch) == linesBatch || size > linesBytes {
+		e, bad := parseLine(raw)
+		if bad != nil || len(batch) == linesBatch || size+len(raw) > linesBytes {
 			if err := flush(); err != nil {
 				return err
 			}
 		}
+		if bad != nil {
+			return fmt.Errorf("line %d isn't an event: %w", line, bad)
+		}
+		batch, size = append(batch, e), size+len(raw)
 	}
 	if err := in.Err(); err != nil {
-		return fmt.Errorf("line %d: %w", line+1, err)
+		return errors.Join(flush(), fmt.Errorf("line %d: %w", line+1, err))
 	}
 	return flush()
+}
+
+// parseLine reads an event strictly: a field that isn't known would be lost
+// without a word, and invalid UTF-8 would be replaced.
+func parseLine(raw []byte) (Event, error) {
+	var e Event
+	if !utf8.Valid(raw) {
+		return e, errors.New("it isn't valid UTF-8")
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&e); err != nil {
+		return e, err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return e, errors.New("there is more after it")
+	}
+	if len(e.Data) == 0 {
+		return e, errors.New("it has no data")
+	}
+	e.Data = bytes.Clone(e.Data)
+	if e.ID == "" {
+		e.ID = newID()
+	}
+	return e, nil
 }
 
 // EventFilter selects events. Empty fields select all.
@@ -212,6 +239,16 @@ type Attempt struct {
 	CreatedAt      string  `json:"created_at"`
 	Late           bool    `json:"late,omitempty"`
 	Test           bool    `json:"test,omitempty"`
+}
+
+// Delivery reads what became of an event at an endpoint.
+func (c *Client) Delivery(ctx context.Context, webhook, event string) (Delivery, error) {
+	return get[Delivery](ctx, c, "/v1/webhooks/"+seg(webhook)+"/deliveries/"+seg(event), nil)
+}
+
+// ReplayDelivery delivers one event to an endpoint again.
+func (c *Client) ReplayDelivery(ctx context.Context, webhook, event string) (Queued, error) {
+	return send[Queued](ctx, c, http.MethodPost, "/v1/webhooks/"+seg(webhook)+"/deliveries/"+seg(event)+"/replay", nil)
 }
 
 // EventAttempts lists every request that an event caused.

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"iter"
 	"net/http"
 	"time"
@@ -31,6 +32,7 @@ type WebhookInput struct {
 	Headers     map[string]string `json:"headers,omitempty"`
 	Limits      *Limits           `json:"limits,omitempty"`
 	Secret      string            `json:"secret,omitempty"`
+	Enabled     *bool             `json:"enabled,omitempty"`
 }
 
 // WebhookPatch changes an endpoint: nil fields stay.
@@ -45,6 +47,27 @@ type WebhookPatch struct {
 	Headers     *map[string]string `json:"headers,omitempty"`
 	Limits      *Limits            `json:"limits,omitempty"`
 	Enabled     *bool              `json:"enabled,omitempty"`
+
+	// Clear names fields to set to null: event_types (every type), subjects and
+	// identity_ids (no filter), headers (none), limits (the profile's), description.
+	Clear []string `json:"-"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (p WebhookPatch) MarshalJSON() ([]byte, error) {
+	type fields WebhookPatch // without this method
+	raw, err := encode(fields(p))
+	if err != nil || len(p.Clear) == 0 {
+		return raw, err
+	}
+	all := make(map[string]json.RawMessage)
+	if err := json.Unmarshal(raw, &all); err != nil {
+		return nil, err
+	}
+	for _, name := range p.Clear {
+		all[name] = json.RawMessage("null")
+	}
+	return encode(all)
 }
 
 // Webhook is an endpoint. Secret is set in the answer to CreateWebhook alone.

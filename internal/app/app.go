@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -187,11 +188,20 @@ func masterKeys(cfg config.Config, notice func(string)) ([][]byte, error) {
 		return nil, fmt.Errorf("the data directory can't be made: %w", err)
 	}
 	path := filepath.Join(cfg.Data, KeyFile)
+	if missing(path) && !missing(filepath.Join(cfg.Data, StoreFile)) {
+		return nil, fmt.Errorf("%s holds a store but no %s: put the key that goes with it there, or name it by --master-key-file; a new key could open none of its secrets",
+			cfg.Data, KeyFile)
+	}
 	keys, created, err := seal.LoadOrCreate(path, rand.Reader)
 	if created && notice != nil {
 		notice("A new master key was made in " + path + ". It seals the signing secrets: keep a copy apart from the data.")
 	}
 	return keys, err
+}
+
+func missing(path string) bool {
+	_, err := os.Stat(path)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // engineOptions turns settings into the engine's.

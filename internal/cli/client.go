@@ -22,7 +22,7 @@ const defaultURL = "http://127.0.0.1:8080"
 func (c *cmd) clientCmds() []*cobra.Command {
 	cmds := []*cobra.Command{c.eventsCmd(), c.webhooksCmd(), c.deliveriesCmd(), c.deadLettersCmd(), c.replaysCmd(), c.keysCmd(), c.tenantsCmd(), c.eventTypesCmd()}
 	for _, sub := range cmds {
-		sub.PersistentFlags().StringVar(&c.url, "url", "", "address of the server [SUREHOOK_URL] (default "+defaultURL+")")
+		sub.PersistentFlags().StringVar(&c.url, "server", "", "address of the server [SUREHOOK_URL] (default "+defaultURL+")")
 	}
 	return cmds
 }
@@ -74,7 +74,10 @@ func (c *cmd) explain(err error) error {
 		if errors.Is(err, context.Canceled) {
 			return fail(exitFailed, "", "interrupted")
 		}
-		return fail(exitUnavailable, "is the server running, and is SUREHOOK_URL its address?", "the server can't be reached: %w", err)
+		if _, ok := errors.AsType[*client.ReachError](err); ok || errors.Is(err, context.DeadlineExceeded) {
+			return fail(exitUnavailable, "is the server running, and is SUREHOOK_URL its address?", "%w", err)
+		}
+		return fail(exitUsage, "nothing was changed", "%w", err)
 	}
 	detail := p.Detail
 	for _, f := range p.Errors {

@@ -96,7 +96,8 @@ func (c *cmd) check(ctx context.Context, args []string, judge func(context.Conte
 		if len(line) > maxGuardLine {
 			return fail(exitFailed, "", "a line is over %d bytes", maxGuardLine)
 		}
-		if line = strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r"); line != "" {
+		ended := strings.HasSuffix(line, "\n")
+		if line = strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r"); line != "" || ended {
 			if err := c.verdict(judge(ctx, line)); err != nil {
 				return err
 			}

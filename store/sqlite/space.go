@@ -68,6 +68,19 @@ func (p *space) full() {
 	_ = os.Remove(p.reserve) // not there: nothing to give
 }
 
+// spent tells whether nothing is left on the disk of a file.
+func (*space) spent(path string) bool {
+	free, ok := diskFree(filepath.Dir(path))
+	return ok && free < 1<<20
+}
+
+// makeRoom gives the reserve up where even opening the file would fail.
+func (p *space) makeRoom(path string) {
+	if p.spent(path) {
+		_ = os.Remove(path + ".reserve") // not there: nothing to give
+	}
+}
+
 // refill makes the reserve file again once there is room for it and for more.
 func (p *space) refill(s *Store) {
 	if free := p.free.Load(); free >= 0 && free < p.floor+2*reserveSize {

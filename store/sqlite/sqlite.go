@@ -107,13 +107,30 @@ func Open(ctx context.Context, path string, opt Options) (*Store, error) {
 	if !ok {
 		return nil, fmt.Errorf("sqlite: %s is open in another surehook process; stop that one first", filepath.Base(path))
 	}
+	s.space.makeRoom(path)
 	if err := s.start(ctx); err != nil {
+		if s.space.spent(path) {
+			err = fmt.Errorf("the disk is full; free some space and start again: %w", err)
+		}
 		return nil, errors.Join(fmt.Errorf("sqlite: %w", err), s.lock.Unlock())
 	}
 	return s, nil
 }
 
+// private makes the file, or an old one, readable for its owner alone. The log
+// beside it takes the file's mode.
+func private(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Chmod(0o600), f.Close())
+}
+
 func (s *Store) start(ctx context.Context) error {
+	if err := private(s.path); err != nil {
+		return err
+	}
 	c, err := open(s.path, false, 6<<10, s.opt.Sync)
 	if err != nil {
 		return err

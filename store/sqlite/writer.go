@@ -236,6 +236,9 @@ func (w *writer) work(batch []*job) error {
 // the connection is opened anew, under a new epoch: rows that were written
 // after all are then free, and what our lanes hold is no longer theirs.
 func (w *writer) failed(err error) error {
+	if errors.Is(err, sqlite3.IOERR) && w.s.space.spent(w.s.path) {
+		err = errors.Join(sqlite3.FULL, err) // the driver calls a full disk an I/O error
+	}
 	if errors.Is(err, sqlite3.FULL) {
 		w.s.space.full()
 	}
@@ -252,6 +255,7 @@ func (w *writer) failed(err error) error {
 }
 
 func (w *writer) reopen() error {
+	w.s.space.makeRoom(w.s.path)
 	c, err := open(w.s.path, false, 6<<10, w.s.opt.Sync)
 	if err != nil {
 		return err
