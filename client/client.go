@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -191,6 +192,7 @@ type page[T any] struct {
 // pages gives the rows of a listing, fetching page after page. An error ends it.
 func pages[T any](ctx context.Context, c *Client, path string, q url.Values, p Page) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
+		q := maps.Clone(q) // the sequence may be read twice
 		if q == nil {
 			q = url.Values{}
 		}

@@ -189,8 +189,8 @@ func changes(t *testing.T, c *client.Client, hook, ev, letter string) {
 	}
 	must[client.Rotated](t)(c.RotateSecret(ctx, hook, 90*time.Minute))
 	must[client.Attempt](t)(c.TestWebhook(ctx, hook))
-	must[client.Queued](t)(c.ReplayDelivery(ctx, hook, ev))
 	must[client.Queued](t)(c.ReplayDeadLetters(ctx, []string{letter}))
+	must[client.Queued](t)(c.ReplayDelivery(ctx, hook, ev))
 	since := time.Now().Add(-time.Hour)
 	job := must[client.Queued](t)(c.Replay(ctx, hook, client.ReplayInput{Since: &since, Background: true})).Replay
 	must[client.Replay](t)(c.CancelReplay(ctx, job.ID))
@@ -231,7 +231,10 @@ func TestPagesAreFollowed(t *testing.T) {
 		}
 	}
 	n := 0
-	for range seq {
+	for _, err := range seq {
+		if err != nil {
+			t.Fatal(err)
+		}
 		if n++; n == 12 {
 			break
 		}
