@@ -216,7 +216,12 @@ func TestE10_GatesWriteNothing(t *testing.T) {
 		after(20 * time.Second)
 		want(t, "claims for a rate", k.m.count("claim"), 0)
 		k.endpoint(2, func(e *surehook.Endpoint) { e.Limits.Waits = []time.Duration{24 * time.Hour} })
-		k.w.use(fails500)
+		k.w.use(func(ctx context.Context, h, id string) egress.Result {
+			if h == host(2) {
+				return fails500(ctx, h, id)
+			}
+			return egress.Result{Status: 200}
+		})
 		for range 30 {
 			k.publish(1, 2)
 		}
