@@ -19,7 +19,13 @@ const backupStep = 100 // pages; a few milliseconds
 // transactions: what is written meanwhile reaches the copy too, so it never
 // starts over, and it is as of its last step. The target appears whole or not
 // at all.
-func (s *Store) Backup(ctx context.Context, path string, progress func(done, total int)) (err error) {
+func (s *Store) Backup(ctx context.Context, path string, progress func(done, total int)) error {
+	return publishWhole(path, func(partial string) error { return s.copyTo(ctx, partial, progress) })
+}
+
+// publishWhole lets write fill a file beside path, which becomes path only when all of
+// it is there. What exists is never overwritten.
+func publishWhole(path string, write func(partial string) error) (err error) {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return errTargetExists(err)
 	}
@@ -36,7 +42,7 @@ func (s *Store) Backup(ctx context.Context, path string, progress func(done, tot
 			err = errors.Join(err, removeIfThere(partial), removeIfThere(partial+"-journal"))
 		}
 	}()
-	if err := s.copyTo(ctx, partial, progress); err != nil {
+	if err := write(partial); err != nil {
 		return err
 	}
 	return publish(partial, path)

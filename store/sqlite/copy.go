@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -19,34 +18,17 @@ import (
 //
 // Deliveries go on meanwhile; the server's write-ahead log can't be cut back
 // until the copy is done.
-func BackupFile(ctx context.Context, from, to string, progress func(done, total int)) (err error) {
+func BackupFile(ctx context.Context, from, to string, progress func(done, total int)) error {
 	if _, err := os.Stat(from); err != nil {
 		return surehook.Errorf(surehook.NotFound, "there is no store in %s", filepath.Dir(from)).WithCause(err)
 	}
-	if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
-		return errTargetExists(err)
-	}
-	partial := to + ".partial"
-	f, err := os.OpenFile(partial, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return errTargetExists(err)
-	}
-	if err := f.Close(); err != nil {
-		return unavailable("the backup can't be written", err)
-	}
-	defer func() {
+	return publishWhole(to, func(partial string) error {
+		c, err := open(from, true, 4<<10, Full)
 		if err != nil {
-			err = errors.Join(err, removeIfThere(partial), removeIfThere(partial+"-journal"))
+			return wrap(err)
 		}
-	}()
-	c, err := open(from, true, 4<<10, Full)
-	if err != nil {
-		return wrap(err)
-	}
-	if err := errors.Join(copySnapshot(ctx, c, partial, progress), c.close()); err != nil {
-		return err
-	}
-	return publish(partial, to)
+		return errors.Join(copySnapshot(ctx, c, partial, progress), c.close())
+	})
 }
 
 // copySnapshot copies within one read transaction: without it, each write of

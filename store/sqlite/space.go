@@ -20,7 +20,6 @@ const (
 // outcomes of what is being delivered.
 type space struct {
 	free, wal atomic.Int64
-	fullAt    atomic.Int64 // when the disk was last found full, Unix ms
 	reserve   string
 	floor     int64
 }
@@ -64,7 +63,6 @@ func (p *space) walSize() int64 { return p.wal.Load() }
 
 // full gives the reserve file up.
 func (p *space) full() {
-	p.fullAt.Store(time.Now().UnixMilli())
 	_ = os.Remove(p.reserve) // not there: nothing to give
 }
 
