@@ -193,29 +193,3 @@ func hugeNumber(data []byte) bool {
 	}
 	return false
 }
-
-// noRemote keeps schemas from reading files or fetching URLs.
-type noRemote struct{}
-
-func (noRemote) Load(string) (any, error) { return nil, errors.New("remote references aren't fetched") }
-
-func compileSchema(raw []byte) (*jsonschema.Schema, error) {
-	if hugeNumber(raw) {
-		return nil, errors.New("it holds a number that is too large")
-	}
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
-	if err != nil {
-		return nil, errors.New("it isn't JSON")
-	}
-	c := jsonschema.NewCompiler()
-	c.UseLoader(noRemote{})
-	const name = "schema.json"
-	if err := c.AddResource(name, doc); err != nil {
-		return nil, errors.New("it can't be read as a schema")
-	}
-	schema, err := c.Compile(name)
-	if err != nil {
-		return nil, errors.New("it doesn't compile")
-	}
-	return schema, nil
-}

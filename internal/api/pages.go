@@ -42,6 +42,9 @@ func (s *server) pages() {
 	s.page("/docs", "This document, for people", "text/html", s.docs)
 	s.page("/openapi.json", "This document", js, s.openAPI)
 	s.routes.ServeMux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/docs", http.StatusFound) })
+	s.routes.ServeMux.HandleFunc("GET /docs/{$}", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/docs", http.StatusMovedPermanently)
+	})
 }
 
 func (s *server) openAPI(w http.ResponseWriter, _ *http.Request) {
