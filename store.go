@@ -129,7 +129,9 @@ type Queue interface {
 	// once per endpoint by rules. Repeating a batch changes nothing.
 	Record(ctx context.Context, outcomes []Outcome, rules map[int64]HealthRule) (Recorded, error)
 	// Claim takes due rows of an enabled endpoint: at most limit, and no more
-	// than maxBytes of event data (but at least one).
+	// than maxBytes of event data (but at least one). A row that three crashes
+	// took with them is a suspect: it is given alone, and only while this epoch
+	// holds no other one. Rows behind it don't wait; Next is soon then.
 	Claim(ctx context.Context, endpoint int64, limit, maxBytes int) (Claim, error)
 	// Due lists the endpoints that have free rows, with their first due time.
 	Due(ctx context.Context) ([]EndpointDue, error)

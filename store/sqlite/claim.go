@@ -10,16 +10,31 @@ import (
 	"github.com/surehook/surehook"
 )
 
-// A row that was lost with its process this often is claimed alone, so that it
-// takes no neighbour with it; and this often, it is given up.
+// A row that was lost with its process this often is a suspect: it is claimed
+// alone, and only while no other suspect is held, so that a crash tells which of
+// them it was. And this often, it is given up.
 const (
-	lostAlone = 3
+	lostAlone = 3 // as in the statements below, and in the index pending_suspects
 	lostDead  = 8
 )
 
-const claimRows = `SELECT p.event_key, p.id, p.attempt, p.first_attempt, p.due, p.lost, ` + eventColumns + `, e.data
-	FROM pending p JOIN events e ON e.key = p.event_key
-	WHERE p.endpoint_key = ? AND p.owner IS NULL AND p.due <= ? ORDER BY p.due, p.event_key LIMIT ?`
+// suspectRetry is the time until an endpoint whose suspects wait for another
+// one to come back should look again.
+const suspectRetry = time.Second
+
+const (
+	claimRows = `SELECT p.event_key, p.id, p.attempt, p.first_attempt, p.due, p.lost, ` + eventColumns + `, e.data
+		FROM pending p JOIN events e ON e.key = p.event_key
+		WHERE p.endpoint_key = ? AND p.owner IS NULL AND p.due <= ?`
+	claimOrder = ` ORDER BY p.due, p.event_key LIMIT ?`
+	claimAny   = claimRows + claimOrder
+	claimOther = claimRows + ` AND (p.lost < 3 OR p.lost >= 8)` + claimOrder // while a suspect is held
+
+	nextAny     = `SELECT due FROM pending WHERE endpoint_key = ? AND owner IS NULL ORDER BY due LIMIT 1`
+	nextOther   = `SELECT due FROM pending WHERE endpoint_key = ? AND owner IS NULL AND lost < 3 ORDER BY due LIMIT 1`
+	nextSuspect = `SELECT due FROM pending WHERE lost >= 3 AND owner IS NULL AND endpoint_key = ? ORDER BY due LIMIT 1`
+	heldSuspect = `SELECT EXISTS (SELECT 1 FROM pending WHERE lost >= 3 AND owner = ?)`
+)
 
 // errEnough ends a query that has given what was wanted.
 var errEnough = errors.New("enough")
@@ -33,25 +48,65 @@ func (s *Store) Claim(_ context.Context, endpoint int64, limit, maxBytes int) (s
 		if err != nil || enabled == 0 {
 			return err
 		}
-		now := s.now()
-		if err := s.claim(c, endpoint, limit, maxBytes, now, &out); err != nil {
+		held, err := c.int64(heldSuspect, s.epoch.Load())
+		if err != nil {
 			return err
 		}
-		_, err = c.one(`SELECT due FROM pending WHERE endpoint_key = ? AND owner IS NULL ORDER BY due LIMIT 1`,
-			[]any{endpoint}, func(st *sqlite3.Stmt) error {
-				out.Next = at(st.ColumnInt64(0))
-				out.More = !out.Next.After(now)
-				return nil
-			})
-		return err
+		now := s.now()
+		if err := s.claim(c, endpoint, limit, maxBytes, now, held == 1, &out); err != nil {
+			return err
+		}
+		if len(out.Rows) > 0 && out.Rows[0].Delivery.Lost >= lostAlone {
+			held = 1
+		}
+		return claimNext(c, endpoint, now, held == 1, &out)
 	})
 	return out, err
 }
 
-func (s *Store) claim(c *conn, endpoint int64, limit, maxBytes int, now time.Time, out *surehook.Claim) error {
+// claimNext says when the endpoint should ask again. While a suspect is held,
+// the others that are due count as due in a moment: only they wait for it.
+func claimNext(c *conn, endpoint int64, now time.Time, held bool, out *surehook.Claim) error {
+	first := func(sql string) (due time.Time, err error) {
+		_, err = c.one(sql, []any{endpoint}, func(st *sqlite3.Stmt) error {
+			due = at(st.ColumnInt64(0))
+			return nil
+		})
+		return due, err
+	}
+	sql := nextAny
+	if held {
+		sql = nextOther
+	}
+	var err error
+	if out.Next, err = first(sql); err != nil {
+		return err
+	}
+	out.More = !out.Next.IsZero() && !out.Next.After(now)
+	if !held || out.More {
+		return nil
+	}
+	suspect, err := first(nextSuspect)
+	if err != nil || suspect.IsZero() {
+		return err
+	}
+	if !suspect.After(now) {
+		suspect = now.Add(suspectRetry)
+	}
+	if out.Next.IsZero() || suspect.Before(out.Next) {
+		out.Next = suspect
+	}
+	return nil
+}
+
+func (s *Store) claim(c *conn, endpoint int64, limit, maxBytes int, now time.Time, held bool, out *surehook.Claim) error {
 	var crashed []surehook.Delivery
 	epoch, size, full := s.epoch.Load(), 0, false
-	err := c.each(claimRows, []any{endpoint, now, limit}, func(st *sqlite3.Stmt) error {
+	sql := claimAny
+	if held {
+		sql = claimOther
+	}
+	err := c.each(sql, []any{endpoint, now, limit}, func(st *sqlite3.Stmt) error {
 		d := surehook.Delivery{EventKey: st.ColumnInt64(0), EndpointKey: endpoint, ID: st.ColumnInt64(1), Epoch: epoch,
 			Attempt: st.ColumnInt(2), FirstAttempt: st.ColumnInt(3), Due: at(st.ColumnInt64(4)), Lost: st.ColumnInt(5)}
 		switch {

@@ -31,8 +31,8 @@ func checkModel(t *testing.T, e *env) {
 	e.tb = t
 }
 
-// Rows that were lost with their process this often are claimed alone, or given
-// up; part of the contract.
+// Rows that were lost with their process this often are suspects, of which one
+// is out at a time, or given up; part of the contract.
 const (
 	lostAlone = 3
 	lostDead  = 8
@@ -107,7 +107,10 @@ func (m *model) claim(rt *rapid.T) {
 	limit := rapid.IntRange(1, 5).Draw(rt, "limit")
 	got := m.env.claim(ep, limit)
 	now := m.env.clock.Now()
-	due := slices.DeleteFunc(m.free(ep.Key), func(d *surehook.Delivery) bool { return d.Due.After(now) })
+	held := m.suspectHeld()
+	due := slices.DeleteFunc(m.free(ep.Key), func(d *surehook.Delivery) bool {
+		return d.Due.After(now) || (held && d.Lost >= lostAlone && d.Lost < lostDead)
+	})
 	ids := make(map[int64]int64)
 	for _, r := range got.Rows {
 		ids[r.Delivery.EventKey] = r.Delivery.ID
@@ -136,12 +139,39 @@ func (m *model) claim(rt *rapid.T) {
 	}
 	m.env.same("claimed", rows, want)
 	m.held = append(m.held, want...)
-	next := time.Time{}
-	if left := m.free(ep.Key); len(left) > 0 {
-		next = left[0].Due
+	m.checkNext(got, ep.Key, now)
+}
+
+// suspectHeld tells whether a suspect is out.
+func (m *model) suspectHeld() bool {
+	for _, d := range m.ds {
+		if d.row != nil && d.row.Epoch != 0 && d.row.Lost >= lostAlone {
+			return true
+		}
 	}
-	m.env.same("next", got.Next, next)
-	m.env.same("more", got.More, !next.IsZero() && !next.After(now))
+	return false
+}
+
+// checkNext checks what a claim says of the rows that it left. Suspects that
+// wait for another one's return are to be asked for within a second.
+func (m *model) checkNext(got surehook.Claim, endpoint int64, now time.Time) {
+	next, more, soon := time.Time{}, false, false
+	held := m.suspectHeld()
+	for _, row := range m.free(endpoint) {
+		if held && row.Lost >= lostAlone && !row.Due.After(now) {
+			soon = true
+			continue
+		}
+		next, more = row.Due, !row.Due.After(now)
+		break
+	}
+	m.env.same("more", got.More, more)
+	switch latest := now.Add(time.Second); {
+	case !soon || more || (!next.IsZero() && next.Before(ms(latest))):
+		m.env.same("next", got.Next, next)
+	case !got.Next.After(now) || got.Next.After(latest):
+		m.env.Errorf("next is %v from now, want a moment that is at most a second away", got.Next.Sub(now))
+	}
 }
 
 // bury ends a row with a dead attempt.

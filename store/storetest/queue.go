@@ -13,6 +13,8 @@ var queueTests = map[string]func(*env){
 	"Claim/tells of more and of next":           claimMore,
 	"Claim/what was lost often is taken alone":  claimLost,
 	"Claim/what was lost too often is given up": claimCrashed,
+	"Claim/one suspect is out at a time":        claimSuspects,
+	"Claim/a crash loop finds its culprit":      claimCulprit,
 	"Claim/one row isn't claimed twice":         claimOnce,
 	"Due/each endpoint with its first due time": dueScan,
 	"End/only what is due, with letters":        endDue,
@@ -140,6 +142,87 @@ func claimLost(e *env) {
 	again.Wait = 0
 	e.record(again)
 	e.same("an attempt that came back ends the suspicion", e.claimOne(ep).Lost, 0)
+}
+
+// suspects makes two rows suspects of a crash: one at each endpoint.
+func (e *env) suspects(a, b *surehook.Endpoint) (ofA, ofB surehook.Delivery) {
+	e.Helper()
+	rows := e.publish(true, a, b)
+	e.reopen()
+	for range lostAlone - 1 {
+		e.same("held", len(e.claim(a, 10).Rows)+len(e.claim(b, 10).Rows), 2)
+		e.reopen()
+	}
+	return rows[0], rows[1]
+}
+
+// A suspect of another endpoint waits until the one that is held comes back;
+// nothing else does.
+func claimSuspects(e *env) {
+	a, b := e.endpoint(), e.endpoint()
+	ofA, ofB := e.suspects(a, b)
+	held := e.claim(a, 10)
+	e.same("a suspect", claimed(held), []int64{ofA.ID})
+	now := e.clock.Now()
+	c := e.claim(b, 10)
+	e.same("the other one", len(c.Rows), 0)
+	e.same("more", c.More, false)
+	if !c.Next.After(now) || c.Next.After(now.Add(time.Second)) {
+		e.Errorf("next is %v from now, want a moment that is at most a second away", c.Next.Sub(now))
+	}
+	e.clock.Advance(time.Second)
+	good := e.free(b, 2)
+	c = e.claim(b, 1)
+	e.same("rows behind it", claimed(c), []int64{good[0].ID})
+	e.same("more", c.More, true)
+	c = e.claim(b, 10)
+	e.same("rows behind it", claimed(c), []int64{good[1].ID})
+	e.same("more", c.More, false)
+	again := e.outcome(held.Rows[0].Delivery, surehook.Again) // it didn't crash: it is none any more
+	e.record(again)
+	c = e.claim(b, 10)
+	e.same("its turn", claimed(c), []int64{ofB.ID})
+	e.clock.Advance(again.Wait)
+	e.same("no suspect has no turn", claimed(e.claim(a, 10)), []int64{ofA.ID})
+	e.record(e.outcome(c.Rows[0].Delivery, surehook.Release))
+	e.same("freed, its turn again", claimed(e.claim(b, 10)), []int64{ofB.ID})
+}
+
+// The process goes down whenever the culprit is out. Rows that were only beside
+// it are delivered in the end, though they were lost often enough to be suspects.
+func claimCulprit(e *env) {
+	var eps []*surehook.Endpoint
+	for range 4 {
+		eps = append(eps, e.endpoint())
+	}
+	rows := e.publish(true, eps...)
+	e.reopen()
+	culprit, done := rows[2].ID, 0
+	for round := 0; done < len(rows)-1 || len(e.letters()) == 0; round++ {
+		if round > 50 {
+			e.Fatalf("no end: %d delivered, letters %v", done, e.letters())
+		}
+		e.clock.Advance(time.Second)
+		var suspects []surehook.Outcome
+		crash := false
+		for i := range eps {
+			for _, r := range e.claim(eps[(i+round)%len(eps)], 10).Rows {
+				crash = crash || r.Delivery.ID == culprit
+				if r.Delivery.Lost >= lostAlone {
+					suspects = append(suspects, e.outcome(r.Delivery, surehook.Finish))
+				}
+			}
+		}
+		if crash { // before anything comes back
+			e.reopen()
+			continue
+		}
+		e.record(suspects...)
+		done += len(suspects)
+	}
+	ls := e.letters()
+	e.same("letters", len(ls), 1)
+	e.same("the culprit's", []any{ls[0].EndpointKey, ls[0].Code}, []any{rows[2].EndpointKey, surehook.Crashed})
 }
 
 func claimCrashed(e *env) {
