@@ -155,12 +155,8 @@ func (s *Store) start(ctx context.Context) error {
 // prepare checks the file, migrates it, and takes over what an earlier process
 // left.
 func (s *Store) prepare(ctx context.Context, c *conn) error {
-	var verdict string
-	if _, err := c.one(`PRAGMA quick_check(1)`, nil, func(r *sqlite3.Stmt) error {
-		verdict = r.ColumnText(0)
-		return nil
-	}); err != nil || verdict != "ok" {
-		return errors.Join(fmt.Errorf("the file is damaged (%s); restore a backup, or salvage it with sqlite3's .recover", verdict), err)
+	if err := quickCheck(c); err != nil {
+		return fmt.Errorf("%w; restore a backup, or salvage it with sqlite3's .recover", err)
 	}
 	if err := migrate(ctx, s.path); err != nil {
 		return err
