@@ -15,7 +15,7 @@ const (
 	Status4xx         Code = "status_4xx"         // any 4xx without a code of its own
 	Status410         Code = "status_410"         // the receiver says "stop for ever"
 	Status429         Code = "status_429"         // the receiver says "slower"
-	Status5xx         Code = "status_5xx"         // 5xx, and any status outside 200–499
+	Status5xx         Code = "status_5xx"         // 5xx, and any status outside 200–499: a 101 or a 600 too
 	SSRFBlocked       Code = "ssrf_blocked"       // the guard refused the address
 	InvalidURL        Code = "invalid_url"        // the guard refused the URL itself
 	SecretUnavailable Code = "secret_unavailable" // the endpoint's secret can't be unsealed

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -165,19 +166,54 @@ func keepAlive(h http.Header) time.Duration {
 	return 0
 }
 
-// readHead skips interim answers.
+// readHead skips interim answers. An answer that leaves doubt about where it
+// ends is the last of its connection.
 func readHead(br *bufio.Reader) (*http.Response, error) {
 	for range maxInterim {
+		twice, whole := framedTwice(br)
 		resp, err := http.ReadResponse(br, nil)
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, err
+		case resp.ProtoMajor != 1:
+			return nil, errProtocol
+		case resp.StatusCode < 100:
+			return nil, errStatus
 		}
+		resp.Close = resp.Close || twice || (!whole && len(resp.TransferEncoding) > 0)
 		// 101 is final: it leaves HTTP, which nobody asked for.
 		if resp.StatusCode >= 200 || resp.StatusCode == http.StatusSwitchingProtocols {
 			return resp, nil
 		}
 	}
 	return nil, errInterim
+}
+
+// framedTwice tells whether the next head says its body's length in two ways,
+// Content-Length and Transfer-Encoding; the parser drops the first. Then somebody
+// between here and the receiver may have read the other one, and what follows on
+// the connection may be another's answer. whole: all of the head was seen.
+func framedTwice(br *bufio.Reader) (twice, whole bool) {
+	var length, coding bool
+	for seen := 0; ; {
+		head, _ := br.Peek(br.Buffered())
+		for end := bytes.IndexByte(head[seen:], '\n'); end >= 0; end = bytes.IndexByte(head[seen:], '\n') {
+			line := bytes.TrimSuffix(head[seen:seen+end], []byte("\r"))
+			if seen += end + 1; len(line) == 0 {
+				return length && coding, true
+			}
+			length = length || hasName(line, "Content-Length")
+			coding = coding || hasName(line, "Transfer-Encoding")
+		}
+		// What can't be read is the parser's to report.
+		if _, err := br.Peek(len(head) + 1); err != nil {
+			return length && coding, false
+		}
+	}
+}
+
+func hasName(line []byte, name string) bool {
+	return len(line) > len(name) && line[len(name)] == ':' && strings.EqualFold(string(line[:len(name)]), name)
 }
 
 // readBody takes the excerpt and reports whether the body ended with it. The

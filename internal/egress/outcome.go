@@ -23,6 +23,8 @@ var (
 	errBusy     = errors.New("no free connection to the host")
 	errInterim  = errors.New("too many interim answers")
 	errNoStream = errors.New("the receiver allows no request on its connection")
+	errProtocol = errors.New("the answer isn't valid HTTP: its protocol isn't HTTP/1")
+	errStatus   = errors.New("the answer isn't valid HTTP: its status is below 100")
 )
 
 // longAgo, as a deadline, ends every wait.
@@ -89,7 +91,7 @@ func reasonOf(err error) string {
 	case errors.As(err, &phase):
 		return phase.Error()
 	case errors.Is(err, errClosed), errors.Is(err, errBusy), errors.Is(err, errInterim),
-		errors.Is(err, errNoStream), errors.Is(err, errHeadTooBig):
+		errors.Is(err, errNoStream), errors.Is(err, errHeadTooBig), errors.Is(err, errProtocol), errors.Is(err, errStatus):
 		return err.Error()
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "connection refused"

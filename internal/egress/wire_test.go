@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/surehook/surehook"
 )
@@ -158,7 +159,7 @@ func TestStatusCodes(t *testing.T) {
 	for status, code := range map[int]surehook.Code{200: "", 201: "", 202: "", 204: "", 299: "", 300: surehook.Redirect, 304: surehook.Redirect,
 		399: surehook.Redirect, 400: surehook.Status4xx, 404: surehook.Status4xx, 408: surehook.Status4xx, 410: surehook.Status410,
 		413: surehook.Status4xx, 429: surehook.Status429, 499: surehook.Status4xx, 500: surehook.Status5xx, 503: surehook.Status5xx,
-		600: surehook.Status5xx, 999: surehook.Status5xx} {
+		599: surehook.Status5xx, 600: surehook.Status5xx, 999: surehook.Status5xx} {
 		rc := newReceiver(t, nil, answering("HTTP/1.1 "+strconv.Itoa(status)+" X\r\nContent-Length: 0\r\n\r\n"))
 		res := post(t, local(t), rc.url(), "{}")
 		if res.Code != code || res.Status != status {
@@ -257,5 +258,75 @@ func TestJ09_D11_RedirectsAreNotFollowed(t *testing.T) {
 	want(t, post(t, c, rc.url(), "{}"), surehook.Redirect, "answered 302")
 	if inside.conns.Load() != 0 {
 		t.Error("followed, although even the guard would have let it")
+	}
+}
+
+// An answer that says twice where it ends is taken, but its connection isn't: the
+// rest of it could pass for the next answer.
+func TestFramedTwiceEndsTheConnection(t *testing.T) {
+	const chunked = "\r\n2\r\nok\r\n0\r\n\r\n"
+	pad := "X-Pad: " + strings.Repeat("p", 5000) + "\r\n"
+	for name, c := range map[string]struct {
+		head string
+		kept bool
+	}{
+		"chunked":                   {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n" + chunked, true},
+		"both":                      {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n" + chunked, false},
+		"the other way round":       {"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nX: y\r\ncontent-length: 12\r\n" + chunked, false},
+		"without a body":            {"HTTP/1.1 204 No\r\nContent-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n", false},
+		"after an interim answer":   {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n" + chunked, false},
+		"by HTTP/1.0":               {"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\nok", false},
+		"a long head":               {"HTTP/1.1 200 OK\r\n" + pad + "Content-Length: 2\r\n\r\nok", true},
+		"a long head, and chunked":  {"HTTP/1.1 200 OK\r\n" + pad + "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n" + chunked, false},
+		"a name that only contains": {"HTTP/1.1 200 OK\r\nX-Content-Length: 9\r\nTransfer-Encoding: chunked\r\n" + chunked, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rc := newReceiver(t, nil, answering(c.head))
+			cl := local(t)
+			for range 2 {
+				want(t, post(t, cl, rc.url(), "{}"), "", "")
+			}
+			if kept := rc.conns.Load() == 1; kept != c.kept {
+				t.Errorf("%d connections for two requests", rc.conns.Load())
+			}
+		})
+	}
+}
+
+// A head that comes in pieces is seen as a whole.
+func TestFramedTwiceInPieces(t *testing.T) {
+	rc := newReceiver(t, nil, func(p *peer) {
+		for p.request() {
+			for _, s := range []string{"HTTP/1.1 200 OK\r\nContent-Len", "gth: 2\r", "\nTransfer-Encoding: chunked\r\n\r", "\n2\r\nok\r\n0\r\n\r\n"} {
+				p.say(s)
+				time.Sleep(5 * time.Millisecond)
+			}
+		}
+	})
+	cl := local(t)
+	for range 2 {
+		want(t, post(t, cl, rc.url(), "{}"), "", "")
+	}
+	if rc.conns.Load() != 2 {
+		t.Errorf("%d connections for two requests", rc.conns.Load())
+	}
+}
+
+func TestOtherProtocolsAreNoAnswer(t *testing.T) {
+	for head, says := range map[string]string{
+		"HTTP/2.0 200 OK": "protocol isn't HTTP/1", "HTTP/3.0 200 OK": "protocol isn't HTTP/1", "HTTP/0.9 200 OK": "protocol isn't HTTP/1",
+		"HTTP/2 200 OK": "isn't valid HTTP", "ICY 200 OK": "isn't valid HTTP", "HTTP/1.1 099 Odd": "below 100", "HTTP/1.1 000 Odd": "below 100",
+		"HTTP/1.1 1000 Odd": "isn't valid HTTP", "HTTP/1.1 2x0 Odd": "isn't valid HTTP",
+	} {
+		rc := newReceiver(t, nil, answering(head+"\r\nContent-Length: 0\r\n\r\n"))
+		res := post(t, local(t), rc.url(), "{}")
+		want(t, res, surehook.Connect, says)
+		if res.Status != 0 {
+			t.Errorf("%s: status %d", head, res.Status)
+		}
+	}
+	for _, head := range []string{"HTTP/1.0 200 OK", "HTTP/1.1 200 OK"} {
+		rc := newReceiver(t, nil, answering(head+"\r\nContent-Length: 0\r\n\r\n"))
+		want(t, post(t, local(t), rc.url(), "{}"), "", "")
 	}
 }
