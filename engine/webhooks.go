@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -370,13 +371,18 @@ func checkHeaders(h map[string]string) error {
 	if len(h) > 20 {
 		return surehook.Invalid("headers", "holds more than 20")
 	}
-	for name, value := range h {
+	seen := make(map[string]string, len(h))
+	for _, name := range slices.Sorted(maps.Keys(h)) {
+		value, lower := h[name], strings.ToLower(name)
 		switch {
-		case dispatch.ReservedHeader(name):
-			return surehook.Invalid("headers", "one of the names is surehook's own (webhook-*, surehook-*, content-type, user-agent, host, …)")
 		case len(name) > 100 || len(value) > 1024 || !egress.ValidHeader(name, value):
-			return surehook.Invalid("headers", "one of the fields isn't a valid header field, or is over 1,024 bytes")
+			return surehook.Invalid("headers", "one of the fields isn't a valid header field, its name is over 100 bytes, or its value over 1,024")
+		case dispatch.ReservedHeader(name):
+			return surehook.Invalid("headers."+name, "is set by surehook itself or belongs to the connection: leave it out")
+		case seen[lower] != "":
+			return surehook.Invalid("headers."+name, "is there as "+seen[lower]+" too, and case makes no difference: keep one")
 		}
+		seen[lower] = name
 	}
 	return nil
 }

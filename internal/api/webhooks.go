@@ -50,7 +50,7 @@ type WebhookInput struct {
 	Profile     string            `json:"profile,omitempty" doc:"standard (default) or pylota"`
 	Envelope    string            `json:"envelope,omitempty" enum:"standard,payload,thin,cloudevents"`
 	Signature   string            `json:"signature,omitempty" enum:"v1,v1a"`
-	Headers     map[string]string `json:"headers,omitempty" doc:"Added to each request; surehook's own can't be set"`
+	Headers     map[string]string `json:"headers,omitempty" doc:"Added to each request. Names differ by more than case; surehook's own and those of the connection can't be set"`
 	Limits      *Limits           `json:"limits,omitempty"`
 	Secret      string            `json:"secret,omitempty" maxLength:"200" doc:"An existing whsec_ secret to go on with; absent: a new one"`
 	Enabled     *bool             `json:"enabled,omitempty"`

@@ -25,7 +25,7 @@ const (
 // ReservedHeader tells names that an endpoint's own headers may not have.
 func ReservedHeader(name string) bool {
 	switch n := strings.ToLower(textproto.TrimString(name)); {
-	case egress.ReservedHeader(n), n == "content-type", n == "user-agent", n == "traceparent", n == "idempotency-key":
+	case egress.ReservedHeader(n), n == "content-type", n == "content-encoding", n == "user-agent", n == "traceparent", n == "idempotency-key":
 		return true
 	default:
 		return strings.HasPrefix(n, "webhook-") || strings.HasPrefix(n, "surehook-") || strings.HasPrefix(n, "x-purplewolf-")

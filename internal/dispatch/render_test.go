@@ -181,7 +181,7 @@ func TestBodiesAreRenderedOnce(t *testing.T) {
 
 func TestReservedHeaders(t *testing.T) {
 	for _, name := range []string{"Webhook-Signature", "webhook-ID", " content-type ", "User-Agent", "HOST", "Content-Length", "Transfer-Encoding", "traceparent",
-		"Surehook-Attempt", "X-PurpleWolf-Signature", "Connection"} {
+		"Surehook-Attempt", "X-PurpleWolf-Signature", "Connection", "Content-Encoding", "TE", "Trailer", "Upgrade", "Expect"} {
 		if !ReservedHeader(name) {
 			t.Errorf("%q isn't reserved", name)
 		}
