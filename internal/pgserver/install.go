@@ -1,0 +1,66 @@
+package pgserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/gofrs/flock"
+)
+
+// createCluster keeps Debian's and Ubuntu's packages from starting a server of
+// their own while we install.
+const createCluster = "/etc/postgresql-common/createcluster.d/surehook.conf"
+
+// Install sees to it that Find finds PostgreSQL: where there is none, it
+// installs the package postgresql, which takes root and apt-get. It leaves no
+// server running. The error says what to do by hand. Processes that install at
+// the same time take turns.
+func Install(ctx context.Context) error {
+	_, missing := Find()
+	if missing == nil {
+		return nil
+	}
+	apt, err := exec.LookPath("apt-get")
+	if err != nil || os.Geteuid() != 0 {
+		return missing
+	}
+	lock := flock.New(filepath.Join(os.TempDir(), "surehook-pgserver-install.lock"))
+	if _, err := lock.TryLockContext(ctx, 100*time.Millisecond); err != nil {
+		return fmt.Errorf("pgserver: waiting for another process that installs PostgreSQL: %w", err)
+	}
+	defer lock.Close()
+	if _, missing = Find(); missing == nil {
+		return nil
+	}
+	if err := install(ctx, apt); err != nil {
+		return errors.Join(missing, err)
+	}
+	_, err = Find()
+	return err
+}
+
+func install(ctx context.Context, apt string) (err error) {
+	if err := os.MkdirAll(filepath.Dir(createCluster), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(createCluster, []byte("create_main_cluster = false\n"), 0o644); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.Remove(createCluster)) }()
+	for _, args := range [][]string{
+		{"update", "-q"},
+		{"install", "-q", "-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300", "postgresql"},
+	} {
+		cmd := exec.CommandContext(ctx, apt, args...)
+		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("pgserver: apt-get %s: %w\n%s", args[0], err, tail(string(out)))
+		}
+	}
+	return nil
+}

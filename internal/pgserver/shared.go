@@ -1,0 +1,152 @@
+package pgserver
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Env names a server that runs already, as a DSN of a user who may create
+// databases; the tests use it in place of one of their own.
+const Env = "SUREHOOK_TEST_POSTGRES"
+
+var (
+	sharing  sync.Mutex
+	server   *Server // the one of this test binary
+	failed   error   // why there is none
+	finished bool
+)
+
+// Shared is the one server of this test binary, started at the first call, or
+// the one that Env names. It forgoes fsync, since no test can pull the plug of
+// the machine; what it does at a commit is as always. Where PostgreSQL is
+// missing, it is installed, or the test fails; it is never skipped.
+//
+// Tests share it: one that stops or kills a server starts its own.
+func Shared(t testing.TB) *Server {
+	t.Helper()
+	sharing.Lock()
+	defer sharing.Unlock()
+	if server == nil && failed == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+		defer cancel()
+		server, failed = startShared(ctx, os.Getenv(Env))
+	}
+	if failed != nil {
+		t.Fatal(failed)
+	}
+	return server
+}
+
+func startShared(ctx context.Context, dsn string) (*Server, error) {
+	if finished {
+		return nil, errors.New("pgserver: the suite is over: Shared is for tests")
+	}
+	if dsn != "" {
+		return external(dsn)
+	}
+	if err := Install(ctx); err != nil {
+		return nil, err
+	}
+	return Start(ctx, Config{Settings: map[string]string{"fsync": "off", "max_connections": "200"}})
+}
+
+// external takes a DSN for a server.
+func external(dsn string) (*Server, error) {
+	u, err := url.Parse(dsn)
+	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
+		// The error of Parse has the DSN in it, and that may have a password.
+		return nil, errors.New("pgserver: " + Env + " must look like postgres://user:password@host:5432/postgres")
+	}
+	return &Server{external: u}, nil
+}
+
+// Database is the DSN of a fresh, empty database on the shared server. When t
+// ends, it is dropped, whoever is still connected.
+func Database(t testing.TB) string {
+	t.Helper()
+	s := Shared(t)
+	name := "surehook_" + strings.ToLower(rand.Text())
+	id := pgx.Identifier{name}.Sanitize()
+	// template0 has no visitors, which would stand in the way of a copy.
+	if err := s.exec(context.Background(), "CREATE DATABASE "+id+" TEMPLATE template0"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.exec(context.Background(), "DROP DATABASE IF EXISTS "+id+" WITH (FORCE)"); err != nil {
+			t.Error(err)
+		}
+	})
+	return s.DSN(name)
+}
+
+// admin connects to the database that is always there.
+func (s *Server) admin(ctx context.Context) (*pgx.Conn, error) {
+	dsn := s.DSN("postgres")
+	if s.external != nil {
+		dsn = s.external.String()
+	}
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		return nil, fmt.Errorf("pgserver: %w; the server said:\n%s", err, tail(s.Log()))
+	}
+	return conn, nil
+}
+
+// exec runs statements over a connection of its own.
+func (s *Server) exec(ctx context.Context, statements ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	conn, err := s.admin(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	for _, sql := range statements {
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			return fmt.Errorf("pgserver: %s: %w", sql, err)
+		}
+	}
+	return nil
+}
+
+// Suite runs tests, and stops the shared server when they are done. It is for
+// what takes a testing.M, like goleak.VerifyTestMain.
+type Suite struct {
+	M interface{ Run() int }
+}
+
+// Run gives the exit code: that of the tests, or 1 when they passed and the
+// server couldn't be stopped.
+func (s Suite) Run() int {
+	code := s.M.Run()
+	sharing.Lock()
+	defer sharing.Unlock()
+	finished = true
+	if server == nil || server.external != nil {
+		return code
+	}
+	err := server.Close()
+	server = nil
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return max(code, 1)
+	}
+	return code
+}
+
+// Main runs the tests of a package and stops the shared server after them:
+//
+//	func TestMain(m *testing.M) { os.Exit(pgserver.Main(m)) }
+//
+// Without it, the guard stops the server a moment after the tests have ended.
+func Main(m *testing.M) int { return Suite{m}.Run() }
