@@ -131,14 +131,13 @@ func TestBadInput(t *testing.T) {
 		{"POST", "/v1/webhooks", `{"url":"http://127.0.0.1:9/","event_types":[]}`, 400, "event_types"},
 		{"POST", "/v1/webhooks", `{"url":"http://127.0.0.1:9/","event_types":["a","*.b"]}`, 400, "event_types[1]"},
 		{"POST", "/v1/webhooks", `{"url":"http://127.0.0.1:9/","headers":{"Webhook-Signature":"x"}}`, 400, "headers.Webhook-Signature"}, // K-01
-		{"POST", "/v1/webhooks", `{"url":"http://127.0.0.1:9/","headers":{" content-type ":"x"}}`, 400, "headers"},
+		{"POST", "/v1/webhooks", `{"url":"http://127.0.0.1:9/","headers":{"X-A":"1","x-a":"2"}}`, 400, "headers.x-a"},
 		{"POST", "/v1/webhooks", `{"url":"http://127.0.0.1:9/","headers":{"Host":"x"}}`, 400, "headers.Host"}, // K-07, I-14
 		{"POST", "/v1/webhooks", `{"url":"http://127.0.0.1:9/","secret":"whsec_short"}`, 400, "secret"},       // L-04
 		{"POST", "/v1/webhooks", `{"url":"http://127.0.0.1:9/","profile":"nope"}`, 400, "profile"},
 		{"POST", "/v1/webhooks", `{"url":"http://127.0.0.1:9/","envelope":"nope"}`, 400, "envelope"},
 		{"POST", "/v1/webhooks", `{"url":"http://127.0.0.1:9/","limits":{"concurrency":1000}}`, 400, "limits.concurrency"},
 		{"POST", "/v1/webhooks", `{"url":"http://127.0.0.1:9/","limits":{"timeout_ms":1}}`, 400, "limits.timeout_ms"},
-		{"PATCH", "/v1/webhooks/" + hook, `{"headers":{"X-A":"1","x-a":"2"}}`, 400, "headers.x-a"},
 		{"PATCH", "/v1/webhooks/" + hook, `{"url":"ftp://x"}`, 400, "url"},
 		{"PATCH", "/v1/webhooks/" + hook, `{"event_types":[]}`, 400, "event_types"}, // E-15
 		{"POST", "/v1/webhooks/" + hook + "/rotate-secret", `{"overlap_hours":169}`, 400, "overlap_hours"},

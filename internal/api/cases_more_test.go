@@ -335,3 +335,32 @@ func TestSchemaPathsAndNumbers(t *testing.T) {
 		t.Errorf("%d %s", a.Status, fmt.Sprint(a))
 	}
 }
+
+// A body where none is documented: nothing and {} are none, anything else is
+// refused and does nothing.
+func TestBodiesThatNobodyReads(t *testing.T) {
+	s := open(t)
+	r := receivertest.New(t, nil)
+	hook := s.hook(`{"url":"` + r.URL + `/in"}`)
+	path := "/v1/webhooks/" + hook + "/test"
+	for _, body := range []string{"", " \n", "{}", " { } "} {
+		for _, media := range []string{"application/json", "application/json; charset=utf-8", "Application/JSON;charset=UTF-8"} {
+			if a := s.admin("POST", path, body, "Content-Type", media); a.Status != http.StatusOK {
+				t.Errorf("%q as %s: %d %s", body, media, a.Status, a.Raw)
+			}
+		}
+	}
+	sent := 12
+	s.admin("POST", path, `{"event_type":"order.paid"}`).refused(400, surehook.InvalidRequest, "event_type")
+	s.admin("POST", path, `"x"`).refused(400, surehook.InvalidRequest, "body")
+	s.admin("POST", path, `{"a":`).refused(400, surehook.InvalidRequest, "body")
+	s.admin("POST", path, `{}`, "Content-Type", "text/plain").refused(415, "unsupported_media_type", "")
+	s.admin("POST", path, `{"a":"`+strings.Repeat("x", 300<<10)+`"}`).refused(413, surehook.TooLarge, "")
+	s.admin("DELETE", "/v1/webhooks/"+hook, `{"dry_run":true}`).refused(400, surehook.InvalidRequest, "dry_run")
+	if a := s.admin("GET", "/v1/webhooks/"+hook, ""); a.Status != http.StatusOK {
+		t.Errorf("a refused request deleted: %d", a.Status)
+	}
+	if n := len(r.Wait(t, sent)); n != sent {
+		t.Errorf("%d requests, want %d", n, sent)
+	}
+}

@@ -205,7 +205,15 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 				s.admin(method, url, `{"nope_nope":1}`).refused(400, surehook.InvalidRequest, "nope_nope")
 				s.admin(method, url, `[]`).refused(400, surehook.InvalidRequest, "body")
 				s.admin(method, url, `{"a":`).refused(400, surehook.InvalidRequest, "body")
-				s.admin(method, url, `a=1`, "Content-Type", "text/plain").refused(415, "unsupported_media_type", "")
+			} else if method != "GET" {
+				s.admin(method, url, `{"nope_nope":1}`).refused(400, surehook.InvalidRequest, "nope_nope")
+				s.admin(method, url, `[]`).refused(400, surehook.InvalidRequest, "body")
+				s.admin(method, url, `{} {}`).refused(400, surehook.InvalidRequest, "body")
+			}
+			for _, media := range []string{"text/plain", "application/cloudevents+json", "application/json; charset=latin1", "/"} {
+				if method != "GET" {
+					s.admin(method, url, `{"nope_nope":1}`, "Content-Type", media).refused(415, "unsupported_media_type", "")
+				}
 			}
 			if !strings.HasPrefix(path, "/v1/events") || method == "GET" {
 				s.admin(method, url+"?nope_nope=1", "").refused(400, surehook.InvalidRequest, "nope_nope")

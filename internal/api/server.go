@@ -155,7 +155,7 @@ func (s *server) unrouted(w http.ResponseWriter, r *http.Request, id string) {
 }
 
 // authenticated puts the caller into the context of every operation that names
-// a permission.
+// a permission, and sees to it that only bodies are read that the document has.
 func (s *server) authenticated(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
 	id := requestID(r.Context())
@@ -170,6 +170,10 @@ func (s *server) authenticated(ctx huma.Context, next func(huma.Context)) {
 	}
 	if platform, _ := ctx.Operation().Metadata["platform"].(bool); platform && c.tenant() != "" {
 		s.fail(w, id, &denied{scope: "platform"})
+		return
+	}
+	if err := checkBody(w, r, ctx.Operation()); err != nil {
+		s.fail(w, id, err)
 		return
 	}
 	next(huma.WithValue(ctx, callKey{}, c))
