@@ -22,7 +22,7 @@ const maxKeyFile = 64 << 10
 func ParseKey(s string) ([]byte, error) {
 	// The decoder skips line breaks.
 	if strings.ContainsAny(s, " \t\r\n") {
-		return nil, errors.New("seal: bad master key: white space in it")
+		return nil, errors.New("bad master key: white space in it")
 	}
 	switch len(s) {
 	case hex.EncodedLen(keySize):
@@ -38,9 +38,9 @@ func ParseKey(s string) ([]byte, error) {
 			return key, nil
 		}
 	default:
-		return nil, fmt.Errorf("seal: bad master key: %d characters; 32 bytes are 44 in base64 or 64 in hex", len(s))
+		return nil, fmt.Errorf("bad master key: %d characters; 32 bytes are 44 in base64 or 64 in hex", len(s))
 	}
-	return nil, errors.New("seal: bad master key: its characters are neither standard base64 nor hex")
+	return nil, errors.New("bad master key: its characters are neither standard base64 nor hex")
 }
 
 // ParseKeys reads the keys of a file or an environment value: one a line, the
@@ -61,10 +61,10 @@ func ParseKeys(text string) ([][]byte, error) {
 		keys = append(keys, key)
 	}
 	if lines.Err() != nil {
-		return nil, errors.New("seal: bad master key: a line is too long")
+		return nil, errors.New("bad master key: a line is too long")
 	}
 	if len(keys) == 0 {
-		return nil, errors.New("seal: no master key in it")
+		return nil, errors.New("no master key in it")
 	}
 	return keys, nil
 }
@@ -74,25 +74,25 @@ func ParseKeys(text string) ([][]byte, error) {
 func ReadKeys(path string) ([][]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("seal: master key file: %w", err)
+		return nil, fmt.Errorf("master key file: %w", err)
 	}
 	defer f.Close()
 	info, err := f.Stat() // of what was opened, so that nothing can change in between
 	if err != nil {
-		return nil, fmt.Errorf("seal: master key file: %w", err)
+		return nil, fmt.Errorf("master key file: %w", err)
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("seal: master key file %s is not a regular file", path)
+		return nil, fmt.Errorf("master key file %s is not a regular file", path)
 	}
 	if mode := info.Mode().Perm(); loose(mode) {
-		return nil, fmt.Errorf("seal: master key file %s may be read or written by others (mode %04o); make it its owner's alone: chmod 600 %s", path, mode, path)
+		return nil, fmt.Errorf("master key file %s may be read or written by others (mode %04o); make it its owner's alone: chmod 600 %s", path, mode, path)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxKeyFile+1))
 	if err != nil {
-		return nil, fmt.Errorf("seal: master key file: %w", err)
+		return nil, fmt.Errorf("master key file: %w", err)
 	}
 	if len(text) > maxKeyFile {
-		return nil, fmt.Errorf("seal: master key file %s is too large", path)
+		return nil, fmt.Errorf("master key file %s is too large", path)
 	}
 	keys, err := ParseKeys(string(text))
 	if err != nil {
@@ -108,13 +108,13 @@ func ReadKeys(path string) ([][]byte, error) {
 func CreateKey(path string, rand io.Reader) ([]byte, error) {
 	key := make([]byte, keySize)
 	if _, err := io.ReadFull(rand, key); err != nil {
-		return nil, fmt.Errorf("seal: new master key: %w", err)
+		return nil, fmt.Errorf("new master key: %w", err)
 	}
 	var text bytes.Buffer
 	fmt.Fprintf(&text, "# Surehook's master key. Without it no signing secret can be read: keep a copy apart from the data.\n%s\n",
 		base64.StdEncoding.EncodeToString(key))
 	if err := writeNew(path, text.Bytes()); err != nil {
-		return nil, fmt.Errorf("seal: new master key file: %w", err)
+		return nil, fmt.Errorf("new master key file: %w", err)
 	}
 	return key, nil
 }

@@ -32,9 +32,9 @@ const (
 
 // Why a value didn't open.
 var (
-	ErrUnknownKey = errors.New("seal: sealed under a master key that isn't loaded")
-	ErrTampered   = errors.New("seal: the value was altered, or belongs to another row or column")
-	ErrFormat     = errors.New("seal: not a sealed value")
+	ErrUnknownKey = errors.New("sealed under a master key that isn't loaded")
+	ErrTampered   = errors.New("the value was altered, or belongs to another row or column")
+	ErrFormat     = errors.New("not a sealed value")
 )
 
 var b64 = base64.RawURLEncoding.Strict()
@@ -53,27 +53,27 @@ type Keyring struct {
 // others only open. rand is the source of nonces.
 func NewKeyring(rand io.Reader, keys ...[]byte) (*Keyring, error) {
 	if rand == nil {
-		return nil, errors.New("seal: no source of randomness")
+		return nil, errors.New("no source of randomness")
 	}
 	if len(keys) == 0 {
-		return nil, errors.New("seal: no master key")
+		return nil, errors.New("no master key")
 	}
 	r := &Keyring{rand: rand, keys: make(map[string]cipher.AEAD, len(keys)), current: kid(keys[0])}
 	for i, key := range keys {
 		if len(key) != keySize {
-			return nil, fmt.Errorf("seal: master key %d holds %d bytes; %d are needed", i+1, len(key), keySize)
+			return nil, fmt.Errorf("master key %d holds %d bytes; %d are needed", i+1, len(key), keySize)
 		}
 		block, err := aes.NewCipher(key)
 		if err != nil {
-			return nil, fmt.Errorf("seal: master key %d: %w", i+1, err)
+			return nil, fmt.Errorf("master key %d: %w", i+1, err)
 		}
 		gcm, err := cipher.NewGCM(block)
 		if err != nil {
-			return nil, fmt.Errorf("seal: master key %d: %w", i+1, err)
+			return nil, fmt.Errorf("master key %d: %w", i+1, err)
 		}
 		id := kid(key)
 		if _, twice := r.keys[id]; twice {
-			return nil, fmt.Errorf("seal: master key %d is given twice", i+1)
+			return nil, fmt.Errorf("master key %d is given twice", i+1)
 		}
 		r.keys[id] = gcm
 	}
@@ -102,7 +102,7 @@ func (r *Keyring) Seal(table, column, row string, plain []byte) (string, error) 
 	_, err = io.ReadFull(r.rand, nonce)
 	r.mu.Unlock()
 	if err != nil {
-		return "", fmt.Errorf("seal: nonce: %w", err)
+		return "", fmt.Errorf("nonce: %w", err)
 	}
 	text := r.keys[r.current].Seal(nil, nonce, plain, ad)
 	return strings.Join([]string{scheme, r.current, b64.EncodeToString(nonce), b64.EncodeToString(text)}, "."), nil
@@ -169,7 +169,7 @@ func parse(sealed string) (id string, nonce, text []byte, err error) {
 func place(table, column, row string) ([]byte, error) {
 	for _, s := range []string{table, column, row} {
 		if s == "" || strings.Contains(s, "|") {
-			return nil, errors.New(`seal: a place is table, column and row id, none of them empty or with "|"`)
+			return nil, errors.New(`a place is table, column and row id, none of them empty or with "|"`)
 		}
 	}
 	return []byte(scheme + "|" + table + "|" + column + "|" + row), nil
