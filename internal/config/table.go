@@ -15,7 +15,7 @@ import (
 const Prefix = "SUREHOOK_"
 
 var table = []Option{
-	{Name: "listen", Default: "127.0.0.1:8080", Value: "host:port", Help: "address of the API, console and metrics",
+	{Name: "listen", Default: "127.0.0.1:8080", Value: "host:port", Help: "address of the API and metrics",
 		set: func(c *Config, v string) error { c.Listen = v; return hostPort(v) }},
 	{Name: "data", Default: "surehook-data", Value: "dir", Help: "directory of the SQLite file and the master key",
 		set: func(c *Config, v string) error { c.Data = v; return nil }},
