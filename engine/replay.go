@@ -12,6 +12,9 @@ import (
 const (
 	MaxReplayIDs    = 100
 	MaxReplayEvents = 1000
+	// A window with few events that match may be wide.
+	maxReplayScan = 20_000 // events looked at
+	maxReplayTime = 3 * time.Second
 )
 
 // ReplayRequest says which events to deliver again: by their ids, or by a window
@@ -77,9 +80,19 @@ func (e *Engine) selectEvents(ctx context.Context, ep *surehook.Endpoint, req Re
 	if err := checkWindow(req); err != nil {
 		return nil, err
 	}
+	return e.selectWindow(ctx, ep, req)
+}
+
+func (e *Engine) selectWindow(ctx context.Context, ep *surehook.Endpoint, req ReplayRequest) ([]int64, error) {
+	const step = 500
+	bound, cancel := context.WithTimeout(ctx, maxReplayTime)
+	defer cancel()
 	var keys []int64
-	for after := int64(0); ; {
-		page, err := e.store.Replayable(ctx, ep.Key, req.Since, req.Until, req.Status, after, 500)
+	for after, seen := int64(0), 0; ; {
+		page, err := e.store.Replayable(bound, ep.Key, req.Since, req.Until, req.Status, after, step)
+		if err != nil && bound.Err() != nil && ctx.Err() == nil {
+			return nil, errReplayWide
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -91,11 +104,16 @@ func (e *Engine) selectEvents(ctx context.Context, ep *surehook.Endpoint, req Re
 		if len(keys) > MaxReplayEvents {
 			return nil, surehook.Invalid("since", fmt.Sprintf("more than %d events match: narrow the window, or start a background replay", MaxReplayEvents))
 		}
-		if len(page) < 500 {
+		if len(page) < step {
 			return keys, nil
+		}
+		if seen += len(page); seen >= maxReplayScan {
+			return nil, errReplayWide
 		}
 	}
 }
+
+var errReplayWide = surehook.Invalid("since", "the window holds more events than one request can look through: narrow it, or start a background replay")
 
 func checkWindow(req ReplayRequest) error {
 	switch {

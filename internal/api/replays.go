@@ -15,7 +15,7 @@ type ReplayInput struct {
 	Since      *time.Time `json:"since,omitempty" doc:"Occurred at or after"`
 	Until      *time.Time `json:"until,omitempty" doc:"Occurred before; now by default"`
 	Status     string     `json:"status,omitempty" enum:"dead,failed,succeeded" doc:"Of the window, those with this status at the endpoint"`
-	Background bool       `json:"background,omitempty" doc:"As a job without the bound of 1000 events; it survives restarts"`
+	Background bool       `json:"background,omitempty" doc:"As a job without the bounds of one request (1000 events, 20000 looked through); it survives restarts"`
 }
 
 // Queued tells what a replay did.
