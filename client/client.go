@@ -34,10 +34,10 @@ type Client struct {
 func New(base, key string) (*Client, error) {
 	u, err := url.Parse(strings.TrimSuffix(base, "/"))
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		return nil, errors.New("client: the server's URL must be http or https with a host, e.g. http://127.0.0.1:8080")
+		return nil, errors.New("the server's URL must be http or https with a host, e.g. http://127.0.0.1:8080")
 	}
 	if key == "" {
-		return nil, errors.New("client: an API key is required")
+		return nil, errors.New("an API key is required")
 	}
 	return &Client{base: u, key: key, http: &http.Client{Timeout: 2 * time.Minute}, agent: "surehook-client"}, nil
 }
@@ -54,9 +54,17 @@ type Problem struct {
 	Code      string       `json:"code"`
 	Detail    string       `json:"detail"`
 	Errors    []FieldError `json:"errors,omitempty"`
+	Details   Details      `json:"details,omitzero"`
 	RequestID string       `json:"request_id,omitempty"`
 
 	retryAfter time.Duration
+}
+
+// Details is what some codes add to a problem.
+type Details struct {
+	Required string   `json:"required,omitempty"` // permission_denied: the permission that the key lacks
+	Scope    string   `json:"scope,omitempty"`    // permission_denied: platform, where a tenant's key isn't enough
+	IDs      []string `json:"ids,omitempty"`      // store_unavailable: the ids to publish the same events again with
 }
 
 func (p *Problem) Error() string {
@@ -132,7 +140,7 @@ func (c *Client) once(ctx context.Context, r request, out any) error {
 	}
 	req, err := http.NewRequestWithContext(ctx, r.method, target, body)
 	if err != nil {
-		return errors.New("client: the request can't be made: check the ids given")
+		return errors.New("the request can't be made: check the ids given")
 	}
 	req.Header.Set("Authorization", "Bearer "+c.key)
 	req.Header.Set("User-Agent", c.agent)

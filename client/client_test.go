@@ -221,7 +221,7 @@ func TestPagesAreFollowed(t *testing.T) {
 	for i := range 25 {
 		fmt.Fprintf(&lines, "{\"type\":\"a\",\"id\":\"e%d\",\"data\":%d}\n\n", i, i)
 	}
-	if err := c.PublishLines(t.Context(), strings.NewReader(lines.String()), func([]client.Event, []client.BatchResult) error { return nil }); err != nil {
+	if err := c.PublishLines(t.Context(), strings.NewReader(lines.String()), func([]client.Line) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	seq := c.Events(t.Context(), client.EventFilter{Page: client.Page{Limit: 10}})
@@ -298,11 +298,8 @@ func busy(t *testing.T, times int) (c *client.Client, bodies func() []string) {
 func TestPublishingIsRepeated(t *testing.T) {
 	c, bodies := busy(t, 2)
 	n := 0
-	err := c.PublishLines(t.Context(), strings.NewReader(`{"type":"a","data":1}`+"\n"+`{"type":"a","data":2}`), func(events []client.Event, results []client.BatchResult) error {
-		n += len(results)
-		if !strings.HasPrefix(events[0].ID, "evt_") {
-			t.Errorf("%+v", events)
-		}
+	err := c.PublishLines(t.Context(), strings.NewReader(`{"type":"a","data":1}`+"\n"+`{"type":"a","data":2}`), func(lines []client.Line) error {
+		n += len(lines)
 		return nil
 	})
 	got := bodies()
@@ -329,27 +326,5 @@ func TestChangesAreSentOnce(t *testing.T) {
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
-	}
-}
-
-func TestLinesThatArentEvents(t *testing.T) {
-	for bad, why := range map[string]string{
-		`{"type":"a"}`: "no data", `{"type":"a","data":1,"tennant_id":"x"}`: "tennant_id", `[]`: "", `{`: "", `{"type":"a","data":1} {}`: "more after", "{\"type\":\"a\",\"data\":\"\xff\"}": "UTF-8",
-	} {
-		c, bodies := busy(t, 0)
-		n := 0
-		err := c.PublishLines(t.Context(), strings.NewReader("{\"type\":\"a\",\"data\":1}\n\n"+bad+"\n{\"type\":\"a\",\"data\":1}"), func(_ []client.Event, results []client.BatchResult) error {
-			n += len(results)
-			return nil
-		})
-		if err == nil || !strings.Contains(err.Error(), "line 3 ") || !strings.Contains(err.Error(), why) || n != 1 || len(bodies()) != 1 {
-			t.Errorf("%s: %v, after %d events", bad, err, n)
-		}
-	}
-	// Large lines make small batches.
-	c, bodies := busy(t, 0)
-	line := `{"type":"a","data":"` + strings.Repeat("x", 5<<20) + `"}` + "\n"
-	if err := c.PublishLines(t.Context(), strings.NewReader(strings.Repeat(line, 3)), func([]client.Event, []client.BatchResult) error { return nil }); err != nil || len(bodies()) != 3 {
-		t.Errorf("%v, %d batches", err, len(bodies()))
 	}
 }

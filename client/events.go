@@ -1,19 +1,16 @@
 package client
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"net/http"
 	"strconv"
 	"time"
-	"unicode/utf8"
 
 	"github.com/oklog/ulid/v2"
 )
@@ -42,11 +39,14 @@ type Receipt struct {
 // BatchResult is a receipt, or why the event was refused.
 type BatchResult struct {
 	Receipt
-	Error *struct {
-		Code    string       `json:"code"`
-		Message string       `json:"message"`
-		Errors  []FieldError `json:"errors,omitempty"`
-	} `json:"error,omitempty"`
+	Error *BatchError `json:"error,omitempty"`
+}
+
+// BatchError says why one event of a batch was refused.
+type BatchError struct {
+	Code    string       `json:"code"`
+	Message string       `json:"message"`
+	Errors  []FieldError `json:"errors,omitempty"`
 }
 
 // newID makes an id, so that a repeat after a lost answer is recognised.
@@ -61,7 +61,7 @@ func (e Event) encode() ([]byte, error) {
 		e.ID = newID()
 	}
 	if len(bytes.TrimSpace(data)) == 0 {
-		return nil, errors.New("client: an event needs data: any JSON value")
+		return nil, errors.New("an event needs data: any JSON value")
 	}
 	head, err := encode(e)
 	if err != nil {
@@ -100,85 +100,6 @@ func (c *Client) PublishBatch(ctx context.Context, events []Event) ([]BatchResul
 	}
 	err := c.do(ctx, request{method: http.MethodPost, path: "/v1/events/batch", body: append(b, "]}"...), repeat: true}, &out)
 	return out.Results, err
-}
-
-// Bounds of a batch that PublishLines makes.
-const (
-	linesBatch = 500
-	linesBytes = 8 << 20
-	maxLine    = 16 << 20
-)
-
-// PublishLines reads JSON lines, each an event, and publishes them in batches.
-// done is called after each batch with what became of its events, from the
-// first line on. Events without an id get one here, so that a batch sent again
-// is no other batch. When a line isn't an event, the lines before it have been
-// published.
-func (c *Client) PublishLines(ctx context.Context, r io.Reader, done func(events []Event, results []BatchResult) error) error {
-	in := bufio.NewScanner(r)
-	in.Buffer(make([]byte, 0, 64<<10), maxLine)
-	var batch []Event
-	size, line := 0, 0
-	flush := func() error {
-		if len(batch) == 0 {
-			return nil
-		}
-		results, err := c.PublishBatch(ctx, batch)
-		if err == nil && len(results) != len(batch) {
-			err = errors.New("client: the server answered for another number of events")
-		}
-		if err == nil {
-			err = done(batch, results)
-		}
-		batch, size = nil, 0 // done may keep them
-		return err
-	}
-	for in.Scan() {
-		line++
-		raw := bytes.TrimSpace(in.Bytes())
-		if len(raw) == 0 {
-			continue
-		}
-		e, bad := parseLine(raw)
-		if bad != nil || len(batch) == linesBatch || size+len(raw) > linesBytes {
-			if err := flush(); err != nil {
-				return err
-			}
-		}
-		if bad != nil {
-			return fmt.Errorf("line %d isn't an event: %w", line, bad)
-		}
-		batch, size = append(batch, e), size+len(raw)
-	}
-	if err := in.Err(); err != nil {
-		return errors.Join(flush(), fmt.Errorf("line %d: %w", line+1, err))
-	}
-	return flush()
-}
-
-// parseLine reads an event strictly: a field that isn't known would be lost
-// without a word, and invalid UTF-8 would be replaced.
-func parseLine(raw []byte) (Event, error) {
-	var e Event
-	if !utf8.Valid(raw) {
-		return e, errors.New("it isn't valid UTF-8")
-	}
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&e); err != nil {
-		return e, err
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return e, errors.New("there is more after it")
-	}
-	if len(e.Data) == 0 {
-		return e, errors.New("it has no data")
-	}
-	e.Data = bytes.Clone(e.Data)
-	if e.ID == "" {
-		e.ID = newID()
-	}
-	return e, nil
 }
 
 // EventFilter selects events. Empty fields select all.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -32,12 +33,14 @@ func (c *cmd) keysCmd() *cobra.Command {
 	create.Flags().StringVar(&in.TenantID, "tenant", "", "bind it to a tenant (default: a platform key)")
 	create.Flags().StringSliceVar(&in.Permissions, "permission", nil, "events:write, webhooks:manage, read, admin (required)")
 	_ = create.MarkFlagRequired("permission") // it is declared above
+	offer(create, "permission", "events:write", "webhooks:manage", "read", "admin")
 	all := &cobra.Command{
 		Use: "list", Short: "List keys", Args: exactly(),
 		RunE: c.through(func(ctx context.Context, api *client.Client, _ []string) error {
-			return list(c, api.Keys(ctx), 0, []string{"ID", "NAME", "ENDS IN", "TENANT", "PERMISSIONS", "CREATED", "REVOKED"}, func(k client.Key) []cell {
-				return []cell{text(k.ID), optional(k.Name), text(k.Hint), optional(deref(k.TenantID)), text(strings.Join(k.Permissions, ",")), stamp(&k.CreatedAt), stamp(k.RevokedAt)}
-			})
+			return list(c, api.Keys(ctx), listing[client.Key]{none: "no keys",
+				head: []string{"ID", "NAME", "ENDS IN", "TENANT", "PERMISSIONS", "CREATED", "REVOKED"}, row: func(k client.Key) []cell {
+					return []cell{text(k.ID), optional(printable(k.Name)), text(k.Hint), optional(deref(k.TenantID)), text(strings.Join(k.Permissions, ",")), stamp(&k.CreatedAt), stamp(k.RevokedAt)}
+				}})
 		}),
 	}
 	revoke := &cobra.Command{
@@ -53,48 +56,6 @@ func (c *cmd) keysCmd() *cobra.Command {
 	return keys
 }
 
-func (c *cmd) tenantsCmd() *cobra.Command {
-	tenants := &cobra.Command{Use: "tenants", Short: "Tenants, and the partners that they belong to", RunE: group}
-	show := func(t client.Tenant) error {
-		if c.json {
-			return c.out.value(t)
-		}
-		return c.out.fields("id", t.ID, "name", printable(t.Name), "partner", deref(t.PartnerID), "created", t.CreatedAt)
-	}
-	var name, partner string
-	put := &cobra.Command{
-		Use: "put ID", Short: "Name a tenant, or change it", Args: exactly("ID"),
-		RunE: c.through(func(ctx context.Context, api *client.Client, args []string) error {
-			t, err := api.PutTenant(ctx, args[0], name, partner)
-			if err != nil {
-				return err
-			}
-			return show(t)
-		}),
-	}
-	put.Flags().StringVar(&name, "name", "", "name")
-	put.Flags().StringVar(&partner, "partner", "", "partner that it belongs to")
-	all := &cobra.Command{
-		Use: "list", Short: "List tenants", Args: exactly(),
-		RunE: c.through(func(ctx context.Context, api *client.Client, _ []string) error {
-			return list(c, api.Tenants(ctx), 0, []string{"ID", "NAME", "PARTNER", "CREATED"}, func(t client.Tenant) []cell {
-				return []cell{text(t.ID), optional(printable(t.Name)), optional(deref(t.PartnerID)), stamp(&t.CreatedAt)}
-			})
-		}),
-	}
-	remove := &cobra.Command{
-		Use: "delete ID", Short: "Forget a tenant's name; its endpoints and events stay", Args: exactly("ID"),
-		RunE: c.through(func(ctx context.Context, api *client.Client, args []string) error {
-			if err := api.DeleteTenant(ctx, args[0]); err != nil {
-				return err
-			}
-			return c.did(args[0], "deleted")
-		}),
-	}
-	tenants.AddCommand(put, all, remove)
-	return tenants
-}
-
 func (c *cmd) eventTypesCmd() *cobra.Command {
 	types := &cobra.Command{Use: "event-types", Short: "The catalogue of event types", RunE: group}
 	show := func(t client.EventType) error {
@@ -105,7 +66,7 @@ func (c *cmd) eventTypesCmd() *cobra.Command {
 		if t.Validate {
 			validated = "yes"
 		}
-		return c.out.fields("name", t.Name, "description", printable(t.Description), "example", string(t.Example), "schema", string(t.Schema), "validated", validated, "updated", t.UpdatedAt)
+		return c.out.fields("name", t.Name, "description", printable(t.Description), "example", string(t.Example), "schema", string(t.Schema), "validated", validated, "updated", moment(t.UpdatedAt))
 	}
 	get := &cobra.Command{
 		Use: "get NAME", Short: "Show an event type", Args: exactly("NAME"),
@@ -124,20 +85,14 @@ func (c *cmd) eventTypesCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			each := func(yield func(client.EventType, error) bool) {
-				for _, t := range found {
-					if !yield(t, nil) {
-						return
+			return list(c, each(found), listing[client.EventType]{none: "no event types in the catalogue; surehook event-types put adds one, and events need none",
+				head: []string{"NAME", "VALIDATED", "DESCRIPTION"}, row: func(t client.EventType) []cell {
+					validated := "–"
+					if t.Validate {
+						validated = "yes"
 					}
-				}
-			}
-			return list(c, each, 0, []string{"NAME", "VALIDATED", "DESCRIPTION"}, func(t client.EventType) []cell {
-				validated := "–"
-				if t.Validate {
-					validated = "yes"
-				}
-				return []cell{text(t.Name), text(validated), optional(printable(t.Description))}
-			})
+					return []cell{text(t.Name), text(validated), optional(printable(t.Description))}
+				}})
 		}),
 	}
 	remove := &cobra.Command{
@@ -157,36 +112,45 @@ func (c *cmd) typePutCmd(show func(client.EventType) error) *cobra.Command {
 	var t client.EventType
 	var example, schema string
 	put := &cobra.Command{
-		Use:     "put NAME",
-		Short:   "Describe an event type",
-		Long:    "Describe an event type. With --validate, published data that the schema refuses is\nrefused.",
+		Use:   "put NAME",
+		Short: "Describe an event type, or change it: what isn't given stays",
+		Long: `Describe an event type, or change it: what isn't given stays, and an empty --schema
+or --example takes it away. With --validate, published data that the schema refuses
+is refused.`,
 		Example: "  surehook event-types put order.paid --description 'An order was paid' --schema @order.json --validate",
 		Args:    exactly("NAME"),
-		RunE: c.through(func(ctx context.Context, api *client.Client, args []string) error {
-			t.Name = args[0]
-			for _, x := range []struct {
-				from string
-				to   *[]byte
-			}{{example, (*[]byte)(&t.Example)}, {schema, (*[]byte)(&t.Schema)}} {
-				if x.from == "" {
-					continue
-				}
-				raw, err := c.input(x.from)
-				if err != nil {
-					return fail(exitUsage, "", "%w", err)
-				}
-				*x.to = raw
+	}
+	f := put.Flags()
+	f.StringVar(&t.Description, "description", "", "what it tells")
+	f.StringVar(&example, "example", "", "an example of its data: JSON, @FILE, or -")
+	f.StringVar(&schema, "schema", "", "JSON Schema of its data: JSON, @FILE, or -")
+	f.BoolVar(&t.Validate, "validate", false, "refuse data that the schema refuses")
+	put.RunE = c.through(func(ctx context.Context, api *client.Client, args []string) error {
+		stored, err := stored(f, []string{"description", "example", "schema", "validate"}, func() (client.EventType, error) { return api.EventType(ctx, args[0]) })
+		if err != nil {
+			return err
+		}
+		t.Name = args[0]
+		keep(f, "description", &t.Description, stored.Description)
+		keep(f, "validate", &t.Validate, stored.Validate)
+		for _, x := range []struct {
+			flag, from string
+			to         *json.RawMessage
+			stored     json.RawMessage
+		}{{"example", example, &t.Example, stored.Example}, {"schema", schema, &t.Schema, stored.Schema}} {
+			keep(f, x.flag, x.to, x.stored)
+			if x.from == "" {
+				continue
 			}
-			made, err := api.PutEventType(ctx, t)
-			if err != nil {
+			if *x.to, err = c.input(x.flag, x.from); err != nil {
 				return err
 			}
-			return show(made)
-		}),
-	}
-	put.Flags().StringVar(&t.Description, "description", "", "what it tells")
-	put.Flags().StringVar(&example, "example", "", "an example of its data: JSON, @FILE, or -")
-	put.Flags().StringVar(&schema, "schema", "", "JSON Schema of its data: JSON, @FILE, or -")
-	put.Flags().BoolVar(&t.Validate, "validate", false, "refuse data that the schema refuses")
+		}
+		made, err := api.PutEventType(ctx, t)
+		if err != nil {
+			return err
+		}
+		return show(made)
+	})
 	return put
 }

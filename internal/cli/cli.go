@@ -131,7 +131,15 @@ func (c *cmd) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(c.env.Stderr, format+"\n", args...) // nowhere is left to say that it failed
 }
 
+// hint tells people what they may want to do next; programs know.
+func (c *cmd) hint(format string, args ...any) {
+	if !c.json {
+		c.say(format, args...)
+	}
+}
+
 func (c *cmd) root() *cobra.Command {
+	var showVersion bool
 	root := &cobra.Command{
 		Use:   "surehook",
 		Short: "Webhooks that arrive: events in, signed deliveries out, nothing lost",
@@ -143,12 +151,27 @@ func (c *cmd) root() *cobra.Command {
 Client commands read the server's address from SUREHOOK_URL and the API key from
 SUREHOOK_KEY.
 
+With --json standard output holds JSON alone, one value a line; of an empty listing
+that is no line. Errors and notes are plain text on standard error, always.
+
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 refused (by a key,
 the guard or a signature), 5 unavailable.`,
 		SilenceErrors: true, SilenceUsage: true,
-		PersistentPreRun: func(*cobra.Command, []string) { c.out = c.output() },
-		RunE:             group,
+		PersistentPreRunE: func(cc *cobra.Command, _ []string) error {
+			c.out = c.output()
+			if c.json && cc.HasParent() && cc.Parent().Name() == "completion" {
+				return usage("a completion script isn't JSON; leave --json out")
+			}
+			return nil
+		},
+		RunE: func(cc *cobra.Command, args []string) error {
+			if showVersion && len(args) == 0 {
+				return c.version()
+			}
+			return group(cc, args)
+		},
 	}
+	root.Flags().BoolVar(&showVersion, "version", false, "print the version, as surehook version does")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%s", err) })
 	root.PersistentFlags().BoolVar(&c.json, "json", false, "write JSON, one value a line")
 	root.AddGroup(&cobra.Group{ID: "run", Title: "Running:"}, &cobra.Group{ID: "client", Title: "Through the API (SUREHOOK_URL, SUREHOOK_KEY):"},
@@ -171,6 +194,9 @@ func add(root *cobra.Command, group string, cmds ...*cobra.Command) {
 // group is the action of a command that only holds others.
 func group(cc *cobra.Command, args []string) error {
 	if len(args) == 0 {
+		if asJSON, err := cc.Flags().GetBool("json"); err == nil && asJSON {
+			return usage("a command is missing, and help isn't JSON")
+		}
 		return cc.Help()
 	}
 	if near := cc.SuggestionsFor(args[0]); len(near) > 0 {
@@ -194,13 +220,15 @@ func exactly(names ...string) cobra.PositionalArgs {
 
 func (c *cmd) versionCmd() *cobra.Command {
 	return &cobra.Command{Use: "version", Short: "Print the version", Args: exactly(),
-		RunE: func(*cobra.Command, []string) error {
-			if c.json {
-				return c.out.value(map[string]string{"version": version()})
-			}
-			c.out.line("surehook %s", version())
-			return nil
-		}}
+		RunE: func(*cobra.Command, []string) error { return c.version() }}
+}
+
+func (c *cmd) version() error {
+	if c.json {
+		return c.out.value(map[string]string{"version": version()})
+	}
+	c.out.line("surehook %s", version())
+	return nil
 }
 
 // version is the release's, or what the build knows of itself.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -47,9 +48,9 @@ func TestColoursOnATerminalAlone(t *testing.T) {
 func TestProgressIsOneLineOnATerminal(t *testing.T) {
 	var b bytes.Buffer
 	p := progress{w: &b, terminal: true, state: &progressState{}}
-	p.show("1 of 2")
-	p.show("1 of 2")
-	p.show("2 of 2")
+	p.show("", "1 of 2")
+	p.show("", "1 of 2")
+	p.show("", "2 of 2")
 	p.end()
 	p.end()
 	if b.String() != "\r\x1b[K1 of 2\r\x1b[K2 of 2\n" {
@@ -278,5 +279,40 @@ func TestExitCodes(t *testing.T) {
 	}
 	if e, ok := errors.AsType[*exitError](c.explain(context.DeadlineExceeded)); !ok || e.code != exitUnavailable {
 		t.Errorf("%+v", e)
+	}
+}
+
+// Away from a terminal a clock that goes on is no news, and there is one line a
+// second at most.
+func TestProgressElsewhereTellsChangesAlone(t *testing.T) {
+	var b bytes.Buffer
+	p := progress{w: &b, state: &progressState{}}
+	p.show("0.1 s  ", "1 of 3")
+	p.show("0.2 s  ", "2 of 3") // within the second
+	p.state.at = p.state.at.Add(-2 * progressEvery)
+	p.show("2.3 s  ", "2 of 3")
+	p.state.at = p.state.at.Add(-2 * progressEvery)
+	p.show("4.4 s  ", "2 of 3") // no news
+	p.show("4.5 s  ", "3 of 3")
+	p.end()
+	p.end()
+	if b.String() != "0.1 s  1 of 3\n2.3 s  2 of 3\n4.5 s  3 of 3\n" {
+		t.Errorf("%q", b.String())
+	}
+	b.Reset()
+	p = progress{w: &b, terminal: true, state: &progressState{}}
+	p.show("0.1 s  ", "1 of 3")
+	p.show("0.2 s  ", "1 of 3")
+	if b.String() != "\r\x1b[K0.1 s  1 of 3\r\x1b[K0.2 s  1 of 3" {
+		t.Errorf("%q", b.String())
+	}
+}
+
+// Every error of the library has words of its own here, without its prefix.
+func TestVerdictsAreTheLibrarys(t *testing.T) {
+	for _, v := range verdicts {
+		if got := "signing: " + whyNot(fmt.Errorf("x: %w", v.err)); got != v.err.Error() {
+			t.Errorf("%q, and the library says %q", got, v.err)
+		}
 	}
 }

@@ -20,7 +20,7 @@ const defaultURL = "http://127.0.0.1:8080"
 
 // clientCmds are the commands that go through the API.
 func (c *cmd) clientCmds() []*cobra.Command {
-	cmds := []*cobra.Command{c.eventsCmd(), c.webhooksCmd(), c.deliveriesCmd(), c.deadLettersCmd(), c.replaysCmd(), c.keysCmd(), c.tenantsCmd(), c.eventTypesCmd()}
+	cmds := []*cobra.Command{c.eventsCmd(), c.webhooksCmd(), c.deliveriesCmd(), c.deadLettersCmd(), c.replaysCmd(), c.keysCmd(), c.tenantsCmd(), c.eventTypesCmd(), c.auditCmd()}
 	for _, sub := range cmds {
 		sub.PersistentFlags().StringVar(&c.url, "server", "", "address of the server [SUREHOOK_URL] (default "+defaultURL+")")
 	}
@@ -61,50 +61,17 @@ func (c *cmd) through(f func(ctx context.Context, api *client.Client, args []str
 	}
 }
 
-// explain gives an error of the API its exit code, and says what to do next.
-func (c *cmd) explain(err error) error {
-	if err == nil {
-		return nil
-	}
-	if _, ok := errors.AsType[*exitError](err); ok {
-		return err
-	}
-	p, ok := errors.AsType[*client.Problem](err)
-	if !ok {
-		if errors.Is(err, context.Canceled) {
-			return fail(exitFailed, "", "interrupted")
-		}
-		if _, ok := errors.AsType[*client.ReachError](err); ok || errors.Is(err, context.DeadlineExceeded) {
-			return fail(exitUnavailable, "is the server running, and is SUREHOOK_URL its address?", "%w", err)
-		}
-		return fail(exitUsage, "nothing was changed", "%w", err)
-	}
-	detail := p.Detail
-	for _, f := range p.Errors {
-		if !strings.Contains(detail, f.Message) {
-			detail += "\n  " + f.Path + ": " + f.Message
-		}
-	}
-	code, hint := exitFailed, ""
-	switch {
-	case p.Status == 401:
-		code, hint = exitRefused, "set SUREHOOK_KEY to a key of this server"
-	case p.Status == 403:
-		code, hint = exitRefused, "use a key with that permission; surehook keys create makes one"
-	case p.Status == 404:
-		code = exitNotFound
-	case p.Status == 400:
-		code, hint = exitUsage, "nothing was changed"
-	case p.Status == 503 || p.Status == 502 || p.Status == 504:
-		code, hint = exitUnavailable, "try again in a moment"
-	case p.Status >= 500 && p.RequestID != "":
-		hint = "the server's log has more under the request " + p.RequestID
-	}
-	return fail(code, hint, "%s", detail)
+// listing is how a listing is shown.
+type listing[T any] struct {
+	limit int // rows at most; 0: all
+	head  []string
+	row   func(T) []cell
+	none  string // what to say when there is nothing
 }
 
-// list prints a listing: JSON lines or a table. limit 0: everything.
-func list[T any](c *cmd, seq iter.Seq2[T, error], limit int, head []string, row func(T) []cell) error {
+// list prints a listing: JSON lines or a table. That there is nothing is said
+// beside the result, which is empty then.
+func list[T any](c *cmd, seq iter.Seq2[T, error], l listing[T]) error {
 	var rows [][]cell
 	n := 0
 	for v, err := range seq {
@@ -116,22 +83,31 @@ func list[T any](c *cmd, seq iter.Seq2[T, error], limit int, head []string, row 
 				return err
 			}
 		} else {
-			rows = append(rows, row(v))
+			rows = append(rows, l.row(v))
 		}
-		if n++; limit > 0 && n == limit {
+		if n++; l.limit > 0 && n == l.limit {
 			break
 		}
 	}
-	if c.json {
+	switch {
+	case n == 0:
+		c.say("%s", l.none)
+		return nil
+	case c.json:
 		return nil
 	}
-	if len(rows) == 0 {
-		if c.env.StdoutTerminal {
-			c.out.line("%s", c.out.paint(dim, "none"))
+	return c.out.table(l.head, rows)
+}
+
+// each makes a sequence of what came in one answer.
+func each[T any](all []T) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for _, v := range all {
+			if !yield(v, nil) {
+				return
+			}
 		}
-		return nil
 	}
-	return c.out.table(head, rows)
 }
 
 // limitFlag bounds a listing.
@@ -173,14 +149,21 @@ func (w *when) Set(s string) error {
 	return errors.New("must be a time (2026-01-31T12:00:00Z), a day (2026-01-31), or how long ago (24h)")
 }
 
-// stamp shows a time of the API in a table.
-func stamp(s *string) cell {
-	t, err := time.Parse(time.RFC3339, deref(s))
+// clock is how times are shown, all of them: in UTC, to the second, and so that
+// flags take them.
+func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// moment shows a time of the API; nothing stays nothing.
+func moment(s string) string {
+	t, err := time.Parse(time.RFC3339, s)
 	if err != nil {
-		return text("–")
+		return ""
 	}
-	return text(t.UTC().Format("2006-01-02 15:04:05"))
+	return clock(t)
 }
+
+// stamp shows a time of the API in a table.
+func stamp(s *string) cell { return optional(moment(deref(s))) }
 
 func deref(s *string) string {
 	if s == nil {
@@ -221,14 +204,32 @@ func (c *cmd) did(id, what string) error {
 	return nil
 }
 
-// input reads what a flag names: text, @file, or - for standard input.
-func (c *cmd) input(s string) ([]byte, error) {
+// input reads the JSON that a flag names: its text, @file, or - for standard
+// input. It is judged here: the server sees it inside of a request, and could
+// only say that the request is no JSON.
+func (c *cmd) input(flag, s string) ([]byte, error) {
+	raw, from, err := []byte(s), "--"+flag, error(nil)
 	switch {
 	case s == "-":
-		return readBody(c.env.Stdin)
+		from = "standard input (--" + flag + " -)"
+		raw, err = readBody(c.env.Stdin)
 	case strings.HasPrefix(s, "@"):
-		raw, err := os.ReadFile(s[1:])
-		return bytes.TrimRight(raw, "\n"), err
+		from = "--" + flag + " " + s
+		raw, err = os.ReadFile(s[1:])
 	}
-	return []byte(s), nil
+	if err != nil {
+		return nil, fail(exitUsage, "", "%s can't be read: %w", from, err)
+	}
+	raw = bytes.TrimSuffix(raw, []byte("\n"))
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return nil, usage("%s is empty; it may be any JSON value, null too", from)
+	}
+	if e, ok := errors.AsType[*client.JSONError](client.CheckJSON(raw)); ok {
+		hint := ""
+		if from == "--"+flag {
+			hint = "a shell takes quotes away: --" + flag + ` '{"like":"this"}', or put it into a file: --` + flag + " @FILE"
+		}
+		return nil, fail(exitUsage, hint, "%s isn't valid JSON at line %d, column %d: %s", from, e.Line, e.Column, e.Reason)
+	}
+	return raw, nil
 }

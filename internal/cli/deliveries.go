@@ -38,7 +38,7 @@ func (c *cmd) hookAttemptsCmd() *cobra.Command {
 	cc := &cobra.Command{
 		Use: "attempts ID", Short: "List an endpoint's attempts, newest first", Args: exactly("ID"),
 		RunE: c.through(func(ctx context.Context, api *client.Client, args []string) error {
-			return list(c, api.WebhookAttempts(ctx, args[0], client.Page{Limit: limit}), limit, attemptHead, attemptRow)
+			return list(c, api.WebhookAttempts(ctx, args[0], client.Page{Limit: limit}), attempts(limit, "no attempts at this endpoint yet; surehook webhooks test "+args[0]+" makes one"))
 		}),
 	}
 	limitFlag(cc, &limit, 50)
@@ -55,17 +55,11 @@ func (c *cmd) hookStatsCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			each := func(yield func(client.StatsBucket, error) bool) {
-				for _, b := range buckets {
-					if !yield(b, nil) {
-						return
-					}
-				}
-			}
-			return list(c, each, 0, []string{"FROM", "ATTEMPTS", "SUCCEEDED", "FAILED", "DEAD", "P50", "P99"}, func(b client.StatsBucket) []cell {
-				return []cell{stamp(&b.Start), count(b.Attempts), count(b.Succeeded), count(b.Failed), count(b.Dead),
-					{text: ms(time.Duration(b.P50MS * 1e6)), right: true}, {text: ms(time.Duration(b.P99MS * 1e6)), right: true}}
-			})
+			return list(c, each(buckets), listing[client.StatsBucket]{none: "no attempts in that time; see --since",
+				head: []string{"FROM", "ATTEMPTS", "SUCCEEDED", "FAILED", "DEAD", "P50", "P99"}, row: func(b client.StatsBucket) []cell {
+					return []cell{stamp(&b.Start), count(b.Attempts), count(b.Succeeded), count(b.Failed), count(b.Dead),
+						{text: ms(time.Duration(b.P50MS * 1e6)), right: true}, {text: ms(time.Duration(b.P99MS * 1e6)), right: true}}
+				}})
 		}),
 	}
 	cc.Flags().Var(&since, "since", "from: a time, a day, or how long ago (default 24h)")
@@ -103,6 +97,7 @@ with it and shows its progress.`,
 	fl.StringVar(&f.in.Status, "status", "", "only those whose last word here is dead, failed or succeeded")
 	fl.BoolVar(&f.in.Background, "background", false, "as a job, any number of events")
 	fl.BoolVar(&f.wait, "wait", false, "stay until the job has queued everything")
+	offer(cc, "status", "dead", "failed", "succeeded")
 	return cc
 }
 
@@ -174,7 +169,7 @@ func (c *cmd) job(r client.Replay) error {
 	if c.json {
 		return c.out.value(r)
 	}
-	return c.out.fields("id", r.ID, "webhook", r.WebhookID, "state", c.out.paint(state(r.State).colour, r.State), "since", deref(r.Since), "until", deref(r.Until),
+	return c.out.fields("id", r.ID, "webhook", r.WebhookID, "state", c.out.paint(state(r.State).colour, r.State), "since", moment(deref(r.Since)), "until", moment(deref(r.Until)),
 		"status", deref(r.Status), "looked at", fmt.Sprintf("%d of about %d", r.Scanned, max(r.Total, r.Scanned)), "queued", strconv.FormatInt(r.Queued, 10), "error", deref(r.Error))
 }
 
@@ -184,9 +179,10 @@ func (c *cmd) replaysCmd() *cobra.Command {
 	all := &cobra.Command{
 		Use: "list", Short: "List background replays, newest first", Args: exactly(),
 		RunE: c.through(func(ctx context.Context, api *client.Client, _ []string) error {
-			return list(c, api.Replays(ctx, hook), 0, []string{"ID", "WEBHOOK", "STATE", "LOOKED AT", "QUEUED", "STARTED"}, func(r client.Replay) []cell {
-				return []cell{text(r.ID), text(r.WebhookID), state(r.State), count(r.Scanned), count(r.Queued), stamp(&r.CreatedAt)}
-			})
+			return list(c, api.Replays(ctx, hook), listing[client.Replay]{none: "no background replays; surehook webhooks replay --background starts one",
+				head: []string{"ID", "WEBHOOK", "STATE", "LOOKED AT", "QUEUED", "STARTED"}, row: func(r client.Replay) []cell {
+					return []cell{text(r.ID), text(r.WebhookID), state(r.State), count(r.Scanned), count(r.Queued), stamp(&r.CreatedAt)}
+				}})
 		}),
 	}
 	all.Flags().StringVar(&hook, "webhook", "", "of this endpoint")
@@ -218,9 +214,9 @@ func (c *cmd) deliveriesCmd() *cobra.Command {
 		RunE: c.through(func(ctx context.Context, api *client.Client, _ []string) error {
 			switch {
 			case event != "":
-				return list(c, api.EventDeliveries(ctx, event), limit, deliveryHead, deliveryRow)
+				return list(c, api.EventDeliveries(ctx, event), deliveries(limit, noDeliveries))
 			case hook != "":
-				return list(c, api.Deliveries(ctx, hook, status, client.Page{Limit: limit}), limit, deliveryHead, deliveryRow)
+				return list(c, api.Deliveries(ctx, hook, status, client.Page{Limit: limit}), deliveries(limit, "no "+status+" deliveries at this endpoint; see --status"))
 			}
 			return usage("say whose: --webhook ID or --event ID")
 		}),
@@ -229,64 +225,8 @@ func (c *cmd) deliveriesCmd() *cobra.Command {
 	cc.Flags().StringVar(&event, "event", "", "of this event, at every endpoint")
 	cc.Flags().StringVar(&status, "status", "pending", "with --webhook: pending, succeeded or dead")
 	cc.MarkFlagsMutuallyExclusive("webhook", "event")
+	cc.MarkFlagsMutuallyExclusive("status", "event")
+	offer(cc, "status", "pending", "succeeded", "dead")
 	limitFlag(cc, &limit, 50)
 	return cc
-}
-
-func (c *cmd) deadLettersCmd() *cobra.Command {
-	dead := &cobra.Command{Use: "dead-letters", Short: "Deliveries that ended dead", RunE: group}
-	var f client.DeadLetterFilter
-	var since, until when
-	var limit int
-	all := &cobra.Command{
-		Use: "list", Short: "List dead letters, newest first", Args: exactly(),
-		RunE: c.through(func(ctx context.Context, api *client.Client, _ []string) error {
-			f.Since, f.Until, f.Limit = since.Time, until.Time, limit
-			return list(c, api.DeadLetters(ctx, f), limit, []string{"ID", "EVENT", "TYPE", "WEBHOOK", "WHY", "ATTEMPTS", "DIED"}, func(d client.DeadLetter) []cell {
-				return []cell{text(d.ID), text(d.EventID), text(d.EventType), text(d.WebhookID), optional(deref(d.Error)), count(d.Attempts), stamp(&d.CreatedAt)}
-			})
-		}),
-	}
-	all.Flags().StringVar(&f.WebhookID, "webhook", "", "of this endpoint")
-	all.Flags().StringVar(&f.TenantID, "tenant", "", "of this tenant")
-	all.Flags().Var(&since, "since", "died at or after: a time, a day, or how long ago (24h)")
-	all.Flags().Var(&until, "until", "died before")
-	limitFlag(all, &limit, 50)
-	replay := &cobra.Command{
-		Use: "replay ID…", Short: "Deliver dead letters again", Args: atLeastOne,
-		RunE: c.through(func(ctx context.Context, api *client.Client, args []string) error {
-			q, err := api.ReplayDeadLetters(ctx, args)
-			if err != nil {
-				return err
-			}
-			if c.json {
-				return c.out.value(q)
-			}
-			c.out.line("%s queued", plural(q.Queued, "delivery", "deliveries"))
-			return nil
-		}),
-	}
-	discard := &cobra.Command{
-		Use: "discard ID…", Short: "Give dead letters up; their attempts stay", Args: atLeastOne,
-		RunE: c.through(func(ctx context.Context, api *client.Client, args []string) error {
-			n, err := api.DiscardDeadLetters(ctx, args)
-			if err != nil {
-				return err
-			}
-			if c.json {
-				return c.out.value(map[string]int{"discarded": n})
-			}
-			c.out.line("%s discarded", plural(n, "dead letter", "dead letters"))
-			return nil
-		}),
-	}
-	dead.AddCommand(all, replay, discard)
-	return dead
-}
-
-func atLeastOne(_ *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return usage("an ID is missing")
-	}
-	return nil
 }

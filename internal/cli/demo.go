@@ -263,7 +263,8 @@ func (d *demo) progress() {
 		c := h.counts()
 		delivered, retried = delivered+c.delivered, retried+c.retried
 	}
-	d.shown.show(fmt.Sprintf("%4.1f s  published %d of %d, delivered %d, retries %d", time.Since(d.began).Seconds(), published, len(d.events), delivered, retried))
+	d.shown.show(fmt.Sprintf("%4.1f s  ", time.Since(d.began).Seconds()),
+		fmt.Sprintf("published %d of %d, delivered %d, retries %d", published, len(d.events), delivered, retried))
 }
 
 // wait looks until every number is as it must be, or until the time is up.

@@ -1,11 +1,8 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
-	"os"
 	"strconv"
 	"strings"
 
@@ -31,7 +28,10 @@ standard input, byte for byte. When the command ends with 0, the event is on the
 server's disk.
 
 --lines publishes a file of JSON lines, one event a line as POST /v1/events takes it.
-Publishing the same ids again is safe: they are recognised.`,
+A line that is refused stops nothing: it is told on standard error with its number
+and the reason, and the exit code is 1 in the end. With --json each line gives one
+object, {"line","id","duplicate","deliveries"} or {"line","error"}. Publishing the
+same ids again is safe: they are recognised.`,
 		Example: "  surehook events publish --type order.paid --data '{\"total\":\"42.00\"}'\n  surehook events publish --type order.paid --tenant acme < body.json\n  surehook events publish --lines events.jsonl",
 		Args:    exactly(),
 		RunE: c.through(func(ctx context.Context, api *client.Client, _ []string) error {
@@ -51,8 +51,9 @@ Publishing the same ids again is safe: they are recognised.`,
 	f.StringArrayVar(&ev.Subjects, "subject", nil, "subject; may be repeated")
 	f.StringVar(&ev.OccurredAt, "occurred-at", "", "when it happened, RFC 3339 (default now)")
 	f.StringVar(&lines, "lines", "", "publish a file of JSON lines; - is standard input")
-	publish.MarkFlagsMutuallyExclusive("lines", "type")
-	publish.MarkFlagsMutuallyExclusive("lines", "data")
+	for _, one := range []string{"type", "data", "id", "tenant", "identity", "owner", "subject", "occurred-at"} {
+		publish.MarkFlagsMutuallyExclusive("lines", one) // a line says it all itself
+	}
 	return publish
 }
 
@@ -63,12 +64,9 @@ func (c *cmd) publish(ctx context.Context, api *client.Client, ev client.Event, 
 	if data == "-" && c.env.StdinTerminal {
 		return usage("the data is missing: give --data, or the data on standard input")
 	}
-	raw, err := c.input(data)
-	if err != nil {
-		return fail(exitUsage, "", "the data can't be read: %w", err)
-	}
-	if ev.Data = bytes.TrimSuffix(raw, []byte("\n")); len(bytes.TrimSpace(ev.Data)) == 0 {
-		return usage("the data is empty; it may be any JSON value, null too")
+	var err error
+	if ev.Data, err = c.input("data", data); err != nil {
+		return err
 	}
 	r, err := api.Publish(ctx, ev)
 	if err != nil {
@@ -92,73 +90,6 @@ func plural(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// publishLines imports a file; refused lines don't stop it.
-func (c *cmd) publishLines(ctx context.Context, api *client.Client, file string) error {
-	in := c.env.Stdin
-	total := int64(-1)
-	if file != "-" {
-		f, err := os.Open(file)
-		if err != nil {
-			return fail(exitUsage, "", "%w", err)
-		}
-		defer func() { _ = f.Close() }() // it was only read
-		if info, err := f.Stat(); err == nil {
-			total = info.Size()
-		}
-		in = f
-	}
-	read := &meter{r: in}
-	accepted, duplicates, refused := 0, 0, 0
-	show, end := c.bar("bytes read")
-	err := api.PublishLines(ctx, read, func(_ []client.Event, results []client.BatchResult) error {
-		for _, r := range results {
-			switch {
-			case r.Error != nil:
-				refused++
-				c.say("refused: event %d: %s", accepted+duplicates+refused, r.Error.Message)
-			case r.Duplicate:
-				duplicates++
-			default:
-				accepted++
-			}
-			if c.json {
-				if err := c.out.value(r); err != nil {
-					return err
-				}
-			}
-		}
-		if total > 0 {
-			show(int(read.n), int(total))
-		}
-		return nil
-	})
-	end()
-	if !c.json {
-		c.out.line("%d accepted, %d were there already, %d refused", accepted, duplicates, refused)
-	}
-	switch {
-	case err != nil && strings.HasPrefix(err.Error(), "line "):
-		return fail(exitFailed, "the lines before it may be published again: their ids are recognised if they have any", "%w", err)
-	case err != nil:
-		return err
-	case refused > 0:
-		return fail(exitFailed, "", "%d events were refused", refused)
-	}
-	return nil
-}
-
-// meter counts what is read through it.
-type meter struct {
-	r io.Reader
-	n int64
-}
-
-func (m *meter) Read(p []byte) (int, error) {
-	n, err := m.r.Read(p)
-	m.n += int64(n)
-	return n, err
-}
-
 func (c *cmd) eventListCmd() *cobra.Command {
 	var f client.EventFilter
 	var since, until when
@@ -167,9 +98,14 @@ func (c *cmd) eventListCmd() *cobra.Command {
 		Use: "list", Short: "List events, newest first", Args: exactly(),
 		RunE: c.through(func(ctx context.Context, api *client.Client, _ []string) error {
 			f.Since, f.Until, f.Limit = since.Time, until.Time, limit
-			return list(c, api.Events(ctx, f), limit, []string{"ID", "TYPE", "TENANT", "ACCEPTED"}, func(e client.Event) []cell {
-				return []cell{text(e.ID), text(e.Type), optional(e.TenantID), stamp(&e.CreatedAt)}
-			})
+			none := "no events; surehook events publish makes one"
+			if f != (client.EventFilter{Page: f.Page}) {
+				none = "no events of this kind"
+			}
+			return list(c, api.Events(ctx, f), listing[client.Event]{limit: limit, none: none,
+				head: []string{"ID", "TYPE", "TENANT", "ACCEPTED"}, row: func(e client.Event) []cell {
+					return []cell{text(e.ID), text(e.Type), optional(e.TenantID), stamp(&e.CreatedAt)}
+				}})
 		}),
 	}
 	fl := cc.Flags()
@@ -178,20 +114,21 @@ func (c *cmd) eventListCmd() *cobra.Command {
 	fl.StringVar(&f.Status, "status", "", "with a delivery that is pending, succeeded or dead")
 	fl.Var(&since, "since", "accepted at or after: a time, a day, or how long ago (24h)")
 	fl.Var(&until, "until", "accepted before")
+	offer(cc, "status", "pending", "succeeded", "dead")
 	limitFlag(cc, &limit, 50)
 	return cc
 }
 
 func (c *cmd) eventGetCmd() *cobra.Command {
-	var deliveries, attempts bool
+	var showDeliveries, showAttempts bool
 	cc := &cobra.Command{
 		Use: "get ID", Short: "Show an event, its deliveries or its attempts", Args: exactly("ID"),
 		RunE: c.through(func(ctx context.Context, api *client.Client, args []string) error {
 			switch {
-			case deliveries:
-				return list(c, api.EventDeliveries(ctx, args[0]), 0, deliveryHead, deliveryRow)
-			case attempts:
-				return list(c, api.EventAttempts(ctx, args[0]), 0, attemptHead, attemptRow)
+			case showDeliveries:
+				return list(c, api.EventDeliveries(ctx, args[0]), deliveries(0, noDeliveries))
+			case showAttempts:
+				return list(c, api.EventAttempts(ctx, args[0]), attempts(0, "no attempts for this event yet; see --deliveries"))
 			}
 			ev, err := api.Event(ctx, args[0])
 			if err != nil {
@@ -201,19 +138,25 @@ func (c *cmd) eventGetCmd() *cobra.Command {
 				return c.out.value(ev)
 			}
 			return c.out.fields("id", ev.ID, "type", ev.Type, "tenant", ev.TenantID, "identity", ev.IdentityID, "owner", ev.Owner,
-				"subjects", strings.Join(ev.Subjects, ", "), "occurred", ev.OccurredAt, "accepted", ev.CreatedAt, "data", printable(string(ev.Data)))
+				"subjects", strings.Join(ev.Subjects, ", "), "occurred", moment(ev.OccurredAt), "accepted", moment(ev.CreatedAt), "data", printable(string(ev.Data)))
 		}),
 	}
-	cc.Flags().BoolVar(&deliveries, "deliveries", false, "what became of it at each endpoint")
-	cc.Flags().BoolVar(&attempts, "attempts", false, "every request that it caused")
+	cc.Flags().BoolVar(&showDeliveries, "deliveries", false, "what became of it at each endpoint")
+	cc.Flags().BoolVar(&showAttempts, "attempts", false, "every request that it caused")
 	cc.MarkFlagsMutuallyExclusive("deliveries", "attempts")
 	return cc
 }
 
-var (
-	deliveryHead = []string{"EVENT", "TYPE", "WEBHOOK", "STATUS", "ATTEMPTS", "LAST", "NEXT"}
-	attemptHead  = []string{"AT", "EVENT", "WEBHOOK", "ATTEMPT", "STATUS", "ANSWER", "DURATION", "MESSAGE"}
-)
+const noDeliveries = "no deliveries: no endpoint had asked for this event"
+
+func deliveries(limit int, none string) listing[client.Delivery] {
+	return listing[client.Delivery]{limit: limit, none: none, head: []string{"EVENT", "TYPE", "WEBHOOK", "STATUS", "ATTEMPTS", "LAST", "NEXT"}, row: deliveryRow}
+}
+
+func attempts(limit int, none string) listing[client.Attempt] {
+	return listing[client.Attempt]{limit: limit, none: none, row: attemptRow,
+		head: []string{"AT", "EVENT", "WEBHOOK", "ATTEMPT", "STATUS", "ANSWER", "DURATION", "MESSAGE"}}
+}
 
 func deliveryRow(d client.Delivery) []cell {
 	return []cell{text(d.EventID), text(d.EventType), text(d.WebhookID), state(d.Status), count(d.Attempts), answer(d.LastHTTPStatus, d.LastError), stamp(d.NextAttemptAt)}

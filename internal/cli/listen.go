@@ -72,6 +72,7 @@ is answered 401; everything else gets the status that --status says.`,
 	f := listen.Flags()
 	f.StringVar(&addr, "addr", "127.0.0.1:9000", "address to listen on")
 	f.IntVar(&l.status, "status", 200, "status of the answers")
+	offer(listen, "status", "200", "204", "400", "410", "429", "500", "503")
 	f.IntVar(&l.left, "count", 0, "end after this many requests")
 	f.BoolVar(&l.full, "full", false, "print whole bodies, not the first 2 KiB")
 	return listen
@@ -131,7 +132,7 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if len(l.keys) > 0 {
 		r.Signature = "valid"
 		if err := signing.Verify(l.keys, req.Header.Get(signing.HeaderSignature), r.ID, req.Header.Get(signing.HeaderTimestamp), body, l.now(), signing.Tolerance); err != nil {
-			r.Signature, r.Status = strings.TrimPrefix(err.Error(), "signing: "), http.StatusUnauthorized
+			r.Signature, r.Status = whyNot(err), http.StatusUnauthorized
 		}
 	}
 	w.WriteHeader(r.Status)
@@ -185,7 +186,7 @@ func (l *listener) text(r *received, body []byte) {
 	if r.Attempt > 1 {
 		attempt = fmt.Sprintf(", attempt %d", r.Attempt)
 	}
-	o.line("%s  %s %s  %s%s  %s  %d bytes, answered %d", r.Time.Format("15:04:05.000"), printable(r.Method), printable(r.Path), printable(r.ID), attempt, mark, r.Bytes, r.Status)
+	o.line("%s  %s %s  %s%s  %s  %d bytes, answered %d", clock(r.Time), printable(r.Method), printable(r.Path), printable(r.ID), attempt, mark, r.Bytes, r.Status)
 	if len(body) == 0 {
 		return
 	}

@@ -22,7 +22,7 @@ import (
 func (c *cmd) bar(what string) (show func(done, total int), end func()) {
 	if !c.env.StderrTerminal || c.json {
 		p := c.progress()
-		return func(done, total int) { p.show(fmt.Sprintf("%s: %d of %d", what, done, total)) }, p.end
+		return func(done, total int) { p.show("", fmt.Sprintf("%s: %d of %d", what, done, total)) }, p.end
 	}
 	var b *progressbar.ProgressBar
 	return func(done, total int) {

@@ -17,8 +17,9 @@ type progress struct {
 
 type progressState struct {
 	mu      sync.Mutex
-	last    string
-	printed string
+	line    string // the newest, as it is to be shown
+	last    string // what it tells
+	printed string // what was told
 	at      time.Time
 	dirty   bool // the terminal's line isn't ended
 }
@@ -29,25 +30,27 @@ func (c *cmd) progress() progress {
 	return progress{w: c.env.Stderr, terminal: c.env.StderrTerminal && c.env.getenv("TERM") != "dumb", quiet: c.json, state: &progressState{}}
 }
 
-func (p progress) show(line string) {
+// show tells how things stand. before is a clock or the like in front of it,
+// which goes on by itself: elsewhere than on a terminal that alone is no news.
+func (p progress) show(before, line string) {
 	if p.quiet {
 		return
 	}
 	s := p.state
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if line == s.last {
-		return
-	}
+	whole := before + line
 	switch {
-	case p.terminal:
-		p.write("\r\x1b[K" + line)
+	case p.terminal && whole != s.line:
+		p.write("\r\x1b[K" + whole)
 		s.dirty = true
-	case time.Since(s.at) >= progressEvery:
-		p.write(line + "\n")
+	case !p.terminal && line != s.printed && time.Since(s.at) >= progressEvery:
+		p.write(whole + "\n")
 		s.at, s.printed = time.Now(), line
 	}
-	s.last = line
+	if line != s.last || p.terminal {
+		s.line, s.last = whole, line
+	}
 }
 
 func (p progress) write(s string) { _, _ = io.WriteString(p.w, s) } // progress that can't be shown stops nothing
@@ -64,7 +67,7 @@ func (p progress) end() {
 	case s.dirty:
 		p.write("\n")
 	case !p.quiet && !p.terminal && s.last != s.printed:
-		p.write(s.last + "\n")
+		p.write(s.line + "\n")
 	}
 	s.dirty, s.printed = false, s.last
 }

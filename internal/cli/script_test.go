@@ -47,31 +47,35 @@ func withServer(env *testscript.Env) error {
 		}
 	}))
 	env.Defer(receiver.Close)
-	cfg := config.Default()
-	cfg.Listen, cfg.Data = "127.0.0.1:0", env.Getenv("WORK")+"/.data"
-	cfg.AllowNetworks = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
-	died := make(chan struct{}, 16)
+	data, died := env.Getenv("WORK")+"/.data", make(chan struct{}, 16)
 	env.Values[deadKey{}] = died
-	a, err := app.Start(context.Background(), cfg, app.Options{Version: "test", Observe: func(t engine.Try) {
+	a, stop, err := startServer(data, []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, func(t engine.Try) {
 		if t.Decision == surehook.Bury {
 			died <- struct{}{}
 		}
-	}})
+	})
 	if err != nil {
 		return err
 	}
-	env.Defer(func() {
+	env.Defer(stop)
+	env.Setenv("SUREHOOK_URL", "http://"+a.Addr.String())
+	env.Setenv("SUREHOOK_KEY", a.AdminKey)
+	env.Setenv("RECEIVER", receiver.URL)
+	env.Setenv("DATA", data)
+	return nil
+}
+
+func startServer(data string, allow []netip.Prefix, observe func(engine.Try)) (*app.App, func(), error) {
+	cfg := config.Default()
+	cfg.Listen, cfg.Data, cfg.AllowNetworks = "127.0.0.1:0", data, allow
+	a, err := app.Start(context.Background(), cfg, app.Options{Version: "test", Observe: observe})
+	return a, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		if err := a.Stop(ctx); err != nil {
 			panic(err)
 		}
-	})
-	env.Setenv("SUREHOOK_URL", "http://"+a.Addr.String())
-	env.Setenv("SUREHOOK_KEY", a.AdminKey)
-	env.Setenv("RECEIVER", receiver.URL)
-	env.Setenv("DATA", cfg.Data)
-	return nil
+	}, err
 }
 
 func scriptCmds() map[string]func(*testscript.TestScript, bool, []string) {
@@ -103,6 +107,14 @@ func scriptCmds() map[string]func(*testscript.TestScript, bool, []string) {
 				ts.Fatalf("no text %q in %s", args[1], line)
 			}
 			ts.Setenv(args[0], s)
+		},
+		// strict: go on with another server, one that reaches nothing private.
+		"strict": func(ts *testscript.TestScript, _ bool, _ []string) {
+			a, stop, err := startServer(ts.MkAbs(".strict"), nil, nil)
+			ts.Check(err)
+			ts.Defer(stop)
+			ts.Setenv("SUREHOOK_URL", "http://"+a.Addr.String())
+			ts.Setenv("SUREHOOK_KEY", a.AdminKey)
 		},
 		// dead N: wait until so many deliveries have died and are dead letters.
 		"dead": func(ts *testscript.TestScript, _ bool, args []string) {

@@ -29,8 +29,7 @@ delivered by the next process.`,
 		Args:    exactly(),
 		RunE: func(cc *cobra.Command, _ []string) error {
 			if docs {
-				_, err := fmt.Fprint(c.env.Stdout, config.Markdown())
-				return err
+				return c.settings()
 			}
 			if file == "" {
 				file = c.env.getenv("SUREHOOK_CONFIG")
@@ -44,9 +43,37 @@ delivered by the next process.`,
 	}
 	config.AddFlags(serve.Flags())
 	serve.Flags().StringVar(&file, "config", "", "YAML file of settings [SUREHOOK_CONFIG]")
-	serve.Flags().BoolVar(&docs, "print-settings", false, "print every setting as a Markdown table, and end")
+	serve.Flags().BoolVar(&docs, "print-settings", false, "print every setting as a Markdown table, or with --json one a line, and end")
+	offer(serve, "sync", "full", "normal")
+	offer(serve, "log-level", "debug", "info", "warn", "error")
+	offer(serve, "log-format", "json", "text")
+	offer(serve, "metrics-auth", "open", "key")
 	serve.Flags().SortFlags = false
 	return serve
+}
+
+// settings prints what a server can be told.
+func (c *cmd) settings() error {
+	if !c.json {
+		_, err := fmt.Fprint(c.env.Stdout, config.Markdown())
+		return err
+	}
+	for _, o := range config.Options() {
+		flag := "--" + o.Name
+		if o.EnvOnly {
+			flag = ""
+		}
+		err := c.out.value(struct {
+			Flag    string `json:"flag,omitempty"`
+			Env     string `json:"env"`
+			Default string `json:"default,omitempty"`
+			Help    string `json:"help"`
+		}{flag, o.Env, o.Default, o.Help})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *cmd) serve(cc *cobra.Command, cfg config.Config) error {

@@ -70,11 +70,47 @@ func keys(list []string, verify bool) ([]signing.Key, error) {
 	for i, s := range list {
 		k, err := key(strings.TrimSpace(s), verify)
 		if err != nil {
-			return nil, usage("the secret can't be used: %s", err)
+			return nil, badSecret(err)
 		}
 		out[i] = k
 	}
 	return out, nil
+}
+
+// badSecret says what is wrong with a secret. The library's own text begins with
+// the library's name, as Go programs want it.
+func badSecret(err error) error {
+	if e, ok := errors.AsType[*signing.KeyError](err); ok {
+		return usage("the secret can't be used: bad %s: %s: %s", e.Kind, e.Reason, e.Detail)
+	}
+	return usage("the secret can't be used: %s", whyNot(err))
+}
+
+// verdicts are the library's errors in the words that people see.
+var verdicts = []struct {
+	err   error
+	words string
+}{
+	{signing.ErrMissingHeader, "a signature header is missing"},
+	{signing.ErrMalformedID, "the webhook id holds a dot"},
+	{signing.ErrMalformedTimestamp, "the timestamp is not a number of Unix seconds"},
+	{signing.ErrTooOld, "the timestamp is too old"},
+	{signing.ErrTooNew, "the timestamp is too far in the future"},
+	{signing.ErrNoKnownVersion, "no signature of a version that the keys can verify"},
+	{signing.ErrNoMatch, "no signature matches"},
+	{signing.ErrTolerance, "the tolerance must be positive"},
+	{signing.ErrNoKey, "no key"},
+	{signing.ErrTooManyKeys, "too many keys"},
+}
+
+// whyNot words an error of the library.
+func whyNot(err error) string {
+	for _, v := range verdicts {
+		if errors.Is(err, v.err) {
+			return v.words
+		}
+	}
+	return err.Error()
 }
 
 func (c *cmd) signCmd() *cobra.Command {
@@ -123,7 +159,7 @@ func (c *cmd) sign(list []string, id, at string) error {
 	}
 	signer, err := signing.NewSigner(ks...)
 	if err != nil {
-		return usage("the secret can't be used: %s", err)
+		return badSecret(err)
 	}
 	header, stamp := signer.Sign(id, ts, body), strconv.FormatInt(ts, 10)
 	if c.json {

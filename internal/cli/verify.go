@@ -99,6 +99,7 @@ shopify, slack. Exit code 4: the request would be refused.`,
 	f.secret.add(verify.Flags())
 	fs := verify.Flags()
 	fs.StringVar(&f.scheme, "scheme", "standard", "who signed, and how")
+	offer(verify, "scheme", "standard", "purple-wolf", "github", "stripe", "shopify", "slack")
 	fs.StringVar(&f.id, "id", "", "value of webhook-id")
 	fs.StringVar(&f.ts, "timestamp", "", "value of webhook-timestamp")
 	fs.StringVar(&f.sig, "signature", "", "value of webhook-signature, or of the scheme's own header")
@@ -182,7 +183,7 @@ func verifyAs(scheme string, list []string, r *captured, now time.Time, toleranc
 	secrets := make([]signing.Secret, len(list))
 	for i, s := range list {
 		if secrets[i], err = signing.RawSecret([]byte(s)); err != nil {
-			return nil, usage("the secret can't be used: %s", err)
+			return nil, badSecret(err)
 		}
 	}
 	switch scheme {
@@ -204,7 +205,7 @@ func verifyAs(scheme string, list []string, r *captured, now time.Time, toleranc
 func (c *cmd) verified(r *captured, verdict error, signatureRight bool) error {
 	reason, advice := "", ""
 	if verdict != nil {
-		reason = strings.TrimPrefix(verdict.Error(), "signing: ")
+		reason = whyNot(verdict)
 	}
 	switch {
 	case verdict != nil && signatureRight:

@@ -2,7 +2,9 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,13 +24,14 @@ func (c *cmd) webhooksCmd() *cobra.Command {
 // hookFlags are what an endpoint can be given.
 type hookFlags struct {
 	in      client.WebhookInput
-	waits   []time.Duration
+	waits   waits
 	timeout time.Duration
 	limits  client.Limits
 	headers []string
 }
 
-func (h *hookFlags) add(f *pflag.FlagSet) {
+func (h *hookFlags) add(cc *cobra.Command) {
+	f := cc.Flags()
 	f.StringVar(&h.in.Description, "description", "", "what it is for")
 	f.StringSliceVar(&h.in.EventTypes, "type", nil, "event types: names, names with a trailing .*, or * (default: every type)")
 	f.StringSliceVar(&h.in.Subjects, "subject", nil, "only events about these subjects; a trailing * is a prefix")
@@ -36,27 +39,60 @@ func (h *hookFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&h.in.Profile, "profile", "", "how it is spoken to: standard or pylota")
 	f.StringVar(&h.in.Envelope, "envelope", "", "body of a request: standard, payload, thin or cloudevents")
 	f.StringArrayVar(&h.headers, "header", nil, "header added to each request, as 'Name: value'; may be repeated")
-	f.DurationSliceVar(&h.waits, "waits", nil, "waits between attempts, e.g. 5s,1m,1h (default: the profile's)")
-	f.IntVar(&h.limits.Attempts, "attempts", 0, "attempts in all (default: the profile's)")
-	f.DurationVar(&h.timeout, "timeout", 0, "of one attempt (default: the profile's)")
-	f.Float64Var(&h.limits.RatePerSecond, "rate", 0, "attempts a second (default: no limit)")
-	f.IntVar(&h.limits.Concurrency, "concurrency", 0, "requests in flight (default 8)")
+	f.Var(&h.waits, "waits", "waits between attempts, e.g. 5s,1m,1h, or default: the profile's")
+	f.IntVar(&h.limits.Attempts, "attempts", 0, "attempts in all; 0: the profile's")
+	f.DurationVar(&h.timeout, "timeout", 0, "of one attempt; 0: the profile's")
+	f.Float64Var(&h.limits.RatePerSecond, "rate", 0, "attempts a second; 0: no limit")
+	f.IntVar(&h.limits.Concurrency, "concurrency", 0, "requests in flight; 0: the default, 8")
+	offer(cc, "profile", "standard", "pylota")
+	offer(cc, "envelope", "standard", "payload", "thin", "cloudevents")
 }
 
-// limitsOf gives the limits if any was set.
-func (h *hookFlags) limitsOf(f *pflag.FlagSet) *client.Limits {
-	given := false
-	for _, name := range []string{"waits", "attempts", "timeout", "rate", "concurrency"} {
-		given = given || f.Changed(name)
+// waits is a flag for the waits between attempts; none means the profile's.
+type waits []time.Duration
+
+func (w *waits) String() string {
+	parts := make([]string, len(*w))
+	for i, d := range *w {
+		parts[i] = d.String()
 	}
-	if !given {
+	return strings.Join(parts, ",")
+}
+
+func (w *waits) Type() string { return "durations" }
+
+// Set implements pflag.Value.
+func (w *waits) Set(s string) error {
+	*w = nil
+	if s == "" || s == "default" {
 		return nil
 	}
-	l := h.limits
+	for part := range strings.SplitSeq(s, ",") {
+		d, err := time.ParseDuration(strings.TrimSpace(part))
+		if err != nil || d < 0 {
+			return errors.New("must be durations with commas between, e.g. 5s,1m,1h, or default")
+		}
+		*w = append(*w, d)
+	}
+	return nil
+}
+
+// limitFlags are the flags that make up an endpoint's limits.
+var limitFlags = []string{"waits", "attempts", "timeout", "rate", "concurrency"}
+
+func given(f *pflag.FlagSet, names []string) bool { return slices.ContainsFunc(names, f.Changed) }
+
+// limitsOf gives the limits as stored, but for those that were given.
+func (h *hookFlags) limitsOf(f *pflag.FlagSet, stored client.Limits) *client.Limits {
+	l := client.Limits{Attempts: h.limits.Attempts, TimeoutMS: int(h.timeout.Milliseconds()), RatePerSecond: h.limits.RatePerSecond, Concurrency: h.limits.Concurrency}
 	for _, w := range h.waits {
 		l.WaitsMS = append(l.WaitsMS, int(w.Milliseconds()))
 	}
-	l.TimeoutMS = int(h.timeout.Milliseconds())
+	keep(f, "waits", &l.WaitsMS, stored.WaitsMS)
+	keep(f, "attempts", &l.Attempts, stored.Attempts)
+	keep(f, "timeout", &l.TimeoutMS, stored.TimeoutMS)
+	keep(f, "rate", &l.RatePerSecond, stored.RatePerSecond)
+	keep(f, "concurrency", &l.Concurrency, stored.Concurrency)
 	return &l
 }
 
@@ -82,19 +118,23 @@ func (c *cmd) hookCreateCmd() *cobra.Command {
 		Use:   "create URL",
 		Short: "Register an endpoint, and print its signing secret once",
 		Long: `Register an endpoint. Its signing secret is printed this once: give it to whoever
-receives. --secret-file goes on with an existing one (whsec_…), which isn't printed.`,
+receives. --secret-file goes on with an existing one (whsec_…), which isn't printed.
+With --signature v1a what is printed is the public key that receivers verify with.`,
 		Example: "  surehook webhooks create https://hooks.example.com/in --type 'order.*'",
 		Args:    exactly("URL"),
 	}
-	h.add(cc.Flags())
+	h.add(cc)
 	f := cc.Flags()
 	f.StringVar(&h.in.TenantID, "tenant", "", "a tenant's endpoint: it gets that tenant's events")
 	f.StringVar(&h.in.PartnerID, "partner", "", "a partner's endpoint: it gets the events of the partner's tenants")
 	f.StringVar(&h.in.Signature, "signature", "", "v1 (HMAC) or v1a (ed25519)")
 	f.StringVar(&existing, "secret-file", "", "file with an existing secret; - is standard input")
+	offer(cc, "signature", "v1", "v1a")
 	cc.RunE = c.through(func(ctx context.Context, api *client.Client, args []string) error {
 		var err error
-		h.in.URL, h.in.Limits = args[0], h.limitsOf(f)
+		if h.in.URL = args[0]; given(f, limitFlags) {
+			h.in.Limits = h.limitsOf(f, client.Limits{})
+		}
 		if h.in.Headers, err = h.headersOf(); err != nil {
 			return err
 		}
@@ -107,12 +147,16 @@ receives. --secret-file goes on with an existing one (whsec_…), which isn't pr
 		}
 		made, err := api.CreateWebhook(ctx, h.in)
 		if err != nil {
-			return err
+			return urlHint(ctx, err, h.in.URL)
 		}
 		if existing != "" {
 			made.Secret = ""
 		}
-		return c.hook(made)
+		if err := c.hook(made); err != nil {
+			return err
+		}
+		c.hint("Send a first request with: surehook webhooks test %s", made.ID)
+		return nil
 	})
 	return cc
 }
@@ -124,11 +168,11 @@ func (c *cmd) hook(w client.Webhook) error {
 	}
 	var limits []string
 	if len(w.Limits.WaitsMS) > 0 {
-		waits := make([]string, len(w.Limits.WaitsMS))
-		for i, ms := range w.Limits.WaitsMS {
-			waits[i] = (time.Duration(ms) * time.Millisecond).String()
+		var all waits
+		for _, ms := range w.Limits.WaitsMS {
+			all = append(all, time.Duration(ms)*time.Millisecond)
 		}
-		limits = append(limits, "waits "+strings.Join(waits, ","))
+		limits = append(limits, "waits "+all.String())
 	}
 	for _, l := range []struct {
 		name  string
@@ -148,14 +192,32 @@ func (c *cmd) hook(w client.Webhook) error {
 	if err := c.out.fields("id", w.ID, "url", w.URL, "state", hookState(w), "scope", w.Scope, "tenant", deref(w.TenantID), "partner", deref(w.PartnerID),
 		"description", printable(w.Description), "types", strings.Join(w.EventTypes, ", "), "subjects", strings.Join(w.Subjects, ", "),
 		"identities", strings.Join(w.IdentityIDs, ", "), "profile", w.Profile, "envelope", w.Envelope, "signature", w.Signature,
-		"limits", strings.Join(limits, ", "), "failures", failures, "old secret signs until", deref(w.PreviousSecretUntil), "created", w.CreatedAt,
-		"secret", w.Secret); err != nil {
+		"limits", strings.Join(limits, ", "), "failures", failures, "old secret signs until", moment(deref(w.PreviousSecretUntil)), "created", moment(w.CreatedAt),
+		keyLabel(w.Secret), w.Secret); err != nil {
 		return err
 	}
-	if w.Secret != "" {
-		c.say("The secret is shown this once.")
-	}
+	c.shownOnce(w.Secret)
 	return nil
+}
+
+// keyLabel names what a receiver verifies with. Of v1a it is the public half,
+// and calling that a secret would make people treat it as one.
+func keyLabel(key string) string {
+	if strings.HasPrefix(key, "whpk_") {
+		return "public key"
+	}
+	return "secret"
+}
+
+// shownOnce says what the key that was just shown is for.
+func (c *cmd) shownOnce(key string) {
+	switch {
+	case key == "":
+	case keyLabel(key) == "secret":
+		c.hint("The secret is shown this once. Give it to whoever receives: it verifies the signatures, and could make some.")
+	default:
+		c.hint("The public key is shown this once. Give it to whoever receives: it verifies the signatures, can't make any, and is no secret.")
+	}
 }
 
 func hookState(w client.Webhook) string {
@@ -179,13 +241,18 @@ func (c *cmd) hookListCmd() *cobra.Command {
 			case disabled:
 				f.Enabled = "false"
 			}
-			return list(c, api.Webhooks(ctx, f), limit, []string{"ID", "STATE", "SCOPE", "TYPES", "FAILURES", "URL"}, func(w client.Webhook) []cell {
-				owner := w.Scope
-				if id := deref(w.TenantID) + deref(w.PartnerID); id != "" {
-					owner += " " + id
-				}
-				return []cell{text(w.ID), state(hookState(w)), text(owner), text(strings.Join(w.EventTypes, ",")), count(w.ConsecutiveFailures), text(w.URL)}
-			})
+			none := "no endpoints; surehook webhooks create registers one"
+			if f != (client.WebhookFilter{Page: f.Page}) {
+				none = "no endpoints of this kind"
+			}
+			return list(c, api.Webhooks(ctx, f), listing[client.Webhook]{limit: limit, none: none,
+				head: []string{"ID", "STATE", "SCOPE", "TYPES", "FAILURES", "URL"}, row: func(w client.Webhook) []cell {
+					owner := w.Scope
+					if id := deref(w.TenantID) + deref(w.PartnerID); id != "" {
+						owner += " " + id
+					}
+					return []cell{text(w.ID), state(hookState(w)), text(owner), text(strings.Join(w.EventTypes, ",")), count(w.ConsecutiveFailures), text(w.URL)}
+				}})
 		}),
 	}
 	cc.Flags().StringVar(&f.TenantID, "tenant", "", "of this tenant")
@@ -217,29 +284,49 @@ func (c *cmd) hookUpdateCmd() *cobra.Command {
 	cc := &cobra.Command{
 		Use:   "update ID",
 		Short: "Change an endpoint: what isn't given stays",
-		Long: `Change an endpoint: what isn't given stays. Limits are replaced together. A new URL
-disables the endpoint until a test has passed.`,
-		Args: exactly("ID"),
+		Long: `Change an endpoint: what isn't given stays. A limit of 0 (--waits default) goes back
+to the profile's. A new URL disables the endpoint until a test has passed.`,
+		Example: "  surehook webhooks update whk_… --type order.paid,order.created\n  surehook webhooks update whk_… --enable",
+		Args:    exactly("ID"),
 	}
-	h.add(cc.Flags())
+	h.add(cc)
 	f := cc.Flags()
 	f.StringVar(&h.in.URL, "new-url", "", "another URL")
 	f.BoolVar(&enable, "enable", false, "enable it, and forget its failures")
 	f.BoolVar(&disable, "disable", false, "disable it")
 	cc.MarkFlagsMutuallyExclusive("enable", "disable")
 	cc.RunE = c.through(func(ctx context.Context, api *client.Client, args []string) error {
+		var names []string
+		cc.LocalNonPersistentFlags().VisitAll(func(fl *pflag.Flag) { names = append(names, fl.Name) })
+		names = slices.DeleteFunc(names, func(n string) bool { return n == "help" })
+		if !given(f, names) {
+			return usage("nothing to change: give at least one of --%s", strings.Join(names, ", --"))
+		}
 		p, err := h.patch(f)
 		if err != nil {
 			return err
+		}
+		if given(f, limitFlags) { // the API takes them together
+			stored, err := stored(f, limitFlags, func() (client.Webhook, error) { return api.Webhook(ctx, args[0]) })
+			if err != nil {
+				return err
+			}
+			p.Limits = h.limitsOf(f, stored.Limits)
 		}
 		if enable || disable {
 			p.Enabled = &enable
 		}
 		w, err := api.UpdateWebhook(ctx, args[0], p)
 		if err != nil {
+			return urlHint(ctx, err, h.in.URL)
+		}
+		if err := c.hook(w); err != nil {
 			return err
 		}
-		return c.hook(w)
+		if deref(w.DisabledReason) == "url_changed" {
+			c.hint("It is enabled again once a test has passed: surehook webhooks test %s", w.ID)
+		}
+		return nil
 	})
 	return cc
 }
@@ -271,7 +358,6 @@ func (h *hookFlags) patch(f *pflag.FlagSet) (p client.WebhookPatch, err error) {
 		}
 		p.Headers = &headers
 	}
-	p.Limits = h.limitsOf(f)
 	return p, nil
 }
 
@@ -311,7 +397,11 @@ func (c *cmd) hookRotateCmd() *cobra.Command {
 			if c.json {
 				return c.out.value(r)
 			}
-			return c.out.fields("secret", r.Secret, "old secret signs until", deref(r.PreviousSecretUntil))
+			if err := c.out.fields(keyLabel(r.Secret), r.Secret, "old secret signs until", moment(deref(r.PreviousSecretUntil))); err != nil {
+				return err
+			}
+			c.shownOnce(r.Secret)
+			return nil
 		}),
 	}
 	cc.Flags().DurationVar(&overlap, "overlap", 24*time.Hour, "how long the old secret signs as well, 0 to 168h")
