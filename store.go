@@ -283,7 +283,9 @@ type Replays interface {
 	GetReplay(ctx context.Context, id string) (*Replay, error)
 	ListReplays(ctx context.Context, endpoint int64, p Page) ([]*Replay, error) // endpoint 0: all; newest first
 	RunningReplays(ctx context.Context) ([]*Replay, error)
-	EndReplay(ctx context.Context, id string, state ReplayState, errText string) error
+	// EndReplay ends a job that runs; one that has ended stays as it ended, and a
+	// is left out.
+	EndReplay(ctx context.Context, id string, state ReplayState, errText string, a *AuditEntry) error
 }
 
 // Tenants keeps tenants and the audit log.

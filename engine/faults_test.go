@@ -359,8 +359,12 @@ func TestReplayIsCancelled(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-reached
-	if err := b.CancelReplay(t.Context(), job.ID); err != nil {
+	if err := b.CancelReplay(t.Context(), job.ID, engine.Actor{ID: "key_1", RequestID: "req_1"}); err != nil {
 		t.Fatal(err)
+	}
+	log, err := b.store.ListAudit(t.Context(), "", surehook.Page{Limit: 1})
+	if err != nil || len(log) != 1 || log[0].Action != "replay.cancel" || log[0].Target != job.ID || log[0].Actor != "key_1" || log[0].RequestID != "req_1" {
+		t.Errorf("the audit log tells %+v, %v", log, err)
 	}
 	close(goOn)
 	b.restart() // waits for the job's loop, and would go on with a running one

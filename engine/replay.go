@@ -191,8 +191,16 @@ func (e *Engine) StartReplay(ctx context.Context, id string, req ReplayRequest, 
 }
 
 // CancelReplay ends a background replay; what it queued stays queued.
-func (e *Engine) CancelReplay(ctx context.Context, id string) error {
-	return e.store.EndReplay(ctx, id, surehook.ReplayCancelled, "")
+func (e *Engine) CancelReplay(ctx context.Context, id string, by Actor) error {
+	r, err := e.store.GetReplay(ctx, id)
+	if err != nil {
+		return err
+	}
+	tenant := ""
+	if ep := e.index.Endpoint(r.EndpointKey); ep != nil {
+		tenant = ep.Tenant
+	}
+	return e.store.EndReplay(ctx, id, surehook.ReplayCancelled, "", e.audit(by, "replay.cancel", id, tenant, `{"webhook":"`+r.EndpointID+`"}`))
 }
 
 func (e *Engine) resumeReplays(ctx context.Context) error {
@@ -220,7 +228,7 @@ func (e *Engine) runReplay(r *surehook.Replay) {
 			return // a stop ends no job: it goes on after the next start
 		case surehook.CodeOf(err) != surehook.Unavailable:
 			e.log.Error("a replay failed", "replay_id", r.ID, "error", err)
-			if err := e.store.EndReplay(e.ctx, r.ID, surehook.ReplayFailed, string(surehook.CodeOf(err))); err != nil {
+			if err := e.store.EndReplay(e.ctx, r.ID, surehook.ReplayFailed, string(surehook.CodeOf(err)), nil); err != nil {
 				e.log.Error("a failed replay couldn't be marked", "replay_id", r.ID, "error", err)
 			}
 			return
@@ -237,7 +245,7 @@ func (e *Engine) stepReplay(r *surehook.Replay) (more bool, err error) {
 	const step = 500
 	ep := e.index.Endpoint(r.EndpointKey)
 	if ep == nil || !ep.Enabled {
-		return false, e.store.EndReplay(e.ctx, r.ID, surehook.ReplayFailed, "the endpoint was disabled or deleted")
+		return false, e.store.EndReplay(e.ctx, r.ID, surehook.ReplayFailed, "the endpoint was disabled or deleted", nil)
 	}
 	page, err := e.store.Replayable(e.ctx, r.EndpointKey, r.Since, r.Until, r.Status, r.Cursor, step)
 	if err != nil {
@@ -263,7 +271,7 @@ func (e *Engine) stepReplay(r *surehook.Replay) (more bool, err error) {
 		return false, err // cancelled meanwhile
 	}
 	if len(page) < step {
-		return false, e.store.EndReplay(e.ctx, r.ID, surehook.ReplayDone, "")
+		return false, e.store.EndReplay(e.ctx, r.ID, surehook.ReplayDone, "", nil)
 	}
 	return true, nil
 }

@@ -153,7 +153,7 @@ func (s *server) cancelReplay(ctx context.Context, c *call, in *ByID) (*replayOu
 	if _, err := s.findReplay(ctx, c, in.ID); err != nil {
 		return nil, err
 	}
-	if err := s.e.CancelReplay(ctx, in.ID); err != nil {
+	if err := s.e.CancelReplay(ctx, in.ID, c.actor()); err != nil {
 		return nil, err
 	}
 	return s.getReplay(ctx, c, in)

@@ -162,13 +162,16 @@ func (s *Store) replays(ctx context.Context, rest string, args []any) ([]*sureho
 	return out, err
 }
 
-// EndReplay implements surehook.Replays. One that has ended stays as it ended.
-func (s *Store) EndReplay(_ context.Context, id string, state surehook.ReplayState, errText string) error {
+// EndReplay implements surehook.Replays.
+func (s *Store) EndReplay(_ context.Context, id string, state surehook.ReplayState, errText string, a *surehook.AuditEntry) error {
 	return s.change(func(c *conn) error {
 		if _, err := replayByID(c, id); err != nil {
 			return err
 		}
-		_, err := c.exec(`UPDATE replays SET state = ?, error = ?, updated_at = ? WHERE id = ? AND state = 'running'`, string(state), errText, s.now(), id)
-		return err
+		n, err := c.exec(`UPDATE replays SET state = ?, error = ?, updated_at = ? WHERE id = ? AND state = 'running'`, string(state), errText, s.now(), id)
+		if err != nil || n == 0 {
+			return err
+		}
+		return s.putAudit(c, a)
 	})
 }

@@ -71,18 +71,21 @@ func jobEnded(e *env) {
 	ep := e.endpoint()
 	f := e.fates(ep)
 	r := e.job(ep)
-	e.ok(e.s.EndReplay(e.ctx, r.ID, surehook.ReplayCancelled, ""))
+	e.ok(e.s.EndReplay(e.ctx, r.ID, surehook.ReplayCancelled, "", &surehook.AuditEntry{Action: "replay.cancel", Target: r.ID}))
 	r.Cursor = f["dead"]
 	e.ok(e.s.AdvanceReplay(e.ctx, r, []int64{f["dead"]}))
 	e.same("letters", len(e.letters()), 1)
-	e.ok(e.s.EndReplay(e.ctx, r.ID, surehook.ReplayFailed, "too late"))
+	e.ok(e.s.EndReplay(e.ctx, r.ID, surehook.ReplayFailed, "too late", &surehook.AuditEntry{Action: "replay.late"}))
 	got, err := e.s.GetReplay(e.ctx, r.ID)
 	e.ok(err)
 	e.same("as it ended", []any{got.State, got.Error, got.Cursor}, []any{surehook.ReplayCancelled, "", int64(0)})
 	running, err := e.s.RunningReplays(e.ctx)
 	e.ok(err)
 	e.same("running", len(running), 0)
-	e.code(e.s.EndReplay(e.ctx, "rpl_none", surehook.ReplayDone, ""), surehook.NotFound)
+	e.code(e.s.EndReplay(e.ctx, "rpl_none", surehook.ReplayDone, "", &surehook.AuditEntry{Action: "replay.none"}), surehook.NotFound)
+	audit, err := e.s.ListAudit(e.ctx, "", surehook.Page{Limit: 10})
+	e.ok(err)
+	e.same("told once", []string{audit[0].Action, audit[0].Target, audit[1].Action}, []string{"replay.cancel", r.ID, "webhook.replay"})
 }
 
 func jobNoEndpoint(e *env) {
