@@ -25,8 +25,22 @@ type Store interface {
 	Catalogue
 	Settings
 	Health(ctx context.Context) error // nil when the store can be written
+	// Watch has f called, from any goroutine, when something was changed that
+	// this process didn't do itself: by another node, or in a caller's own
+	// transaction. Notices are hints; polling stands behind them. nil ends it.
+	Watch(f func(Change))
+	// MaxTargets is how many pending rows one transaction should write.
+	MaxTargets() int
 	Backup(ctx context.Context, path string, progress func(done, total int)) error
 	Close() error
+}
+
+// Change says what may have changed.
+type Change struct {
+	Config    bool    // endpoints or tenants
+	Outbox    bool    // the outbox has events
+	Rows      bool    // rows of any endpoint may be free and due
+	Endpoints []int64 // rows of these are
 }
 
 // Append is an event to be stored together with what is to be delivered.
@@ -40,11 +54,13 @@ type Append struct {
 type Target struct {
 	EndpointKey int64
 	Owned       bool // a lane slot is reserved: hand the row over after the commit
+	Ordered     bool // the endpoint takes its events in their owners' sequences; never Owned
 }
 
 // Appended is what became of one Append.
 type Appended struct {
 	Duplicate  bool       // the id was there already, with the same content
+	Queued     bool       // it waits in the outbox, behind others of its owner
 	EventKey   int64      // also of the one that was there
 	Deliveries []Delivery // as Targets, in their order; empty for a duplicate
 	Err        error      // this one alone was refused
@@ -52,8 +68,9 @@ type Appended struct {
 
 // OutboxEvent is an event that waits for its fan-out.
 type OutboxEvent struct {
-	ID    int64
-	Event *Event
+	ID     int64
+	Event  *Event
+	NotFor []int64 // endpoints that were made after the event was accepted
 }
 
 // Appender takes events in.
@@ -61,6 +78,10 @@ type Appender interface {
 	// Append stores events and their pending rows in one transaction, which
 	// concurrent callers share. An event that can't be stored is refused alone.
 	// ErrConfigChanged: endpoints changed since version; match again.
+	//
+	// An event with an owner gets the next Sequence of its tenant and owner, in
+	// order of acceptance and without gaps. While others of the owner wait in the
+	// outbox, it joins them there.
 	Append(ctx context.Context, version int64, items []Append) ([]Appended, error)
 	// Outbox reads events that wait for their fan-out, oldest first.
 	Outbox(ctx context.Context, limit int) ([]OutboxEvent, error)
@@ -150,6 +171,15 @@ type Queue interface {
 type Lease struct {
 	Epoch int64
 	Until time.Time // monotonic
+	Nodes []int64   // epochs of all that deliver from this store, ascending; this one among them
+}
+
+// Lasts tells whether the lease holds for so long from now on. Of the wall clock
+// and the monotonic one, which stands still while a machine sleeps, the less
+// favourable counts.
+func (l Lease) Lasts(now time.Time, d time.Duration) bool {
+	end := now.Add(d)
+	return !end.After(l.Until) && !end.Round(0).After(l.Until.Round(0))
 }
 
 // PendingCount is the number of pending rows by state.
@@ -303,6 +333,9 @@ type Keys interface {
 	KeyByHash(ctx context.Context, hash []byte) (*APIKey, error) // NotFound for unknown; revoked ones are given with RevokedAt
 	ListKeys(ctx context.Context, p Page) ([]*APIKey, error)
 	RevokeKey(ctx context.Context, id string, a *AuditEntry) error
+	// KeysUsed notes when keys, by Key, were used last, in one transaction.
+	// Nothing goes back in time; keys that aren't there are left out.
+	KeysUsed(ctx context.Context, used map[int64]time.Time) error
 }
 
 // Catalogue keeps event types.

@@ -82,6 +82,7 @@ type Endpoint struct {
 	Signature      string            // "v1" or "v1a"; empty: the profile's
 	Headers        map[string]string // added to each request; ours always win
 	Limits         Limits
+	Ordered        bool // events of one owner go out one at a time, in sequence
 	Enabled        bool
 	DisabledReason string
 	Health         Health

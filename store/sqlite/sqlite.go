@@ -198,8 +198,16 @@ func (s *Store) takeOver(c *conn, crashed bool) error {
 
 // Lease of a file is its process's for as long as it runs.
 func (s *Store) Lease() surehook.Lease {
-	return surehook.Lease{Epoch: s.epoch.Load(), Until: s.now().Add(time.Hour)}
+	epoch := s.epoch.Load()
+	return surehook.Lease{Epoch: epoch, Until: s.now().Add(time.Hour), Nodes: []int64{epoch}}
 }
+
+// Watch implements surehook.Store: nobody else changes the file.
+func (s *Store) Watch(func(surehook.Change)) {}
+
+// MaxTargets implements surehook.Store: everybody waits for the one writer, so
+// no transaction should be long.
+func (s *Store) MaxTargets() int { return 2000 }
 
 // Close waits for the writes that were asked for, and gives the file free.
 func (s *Store) Close() error {
