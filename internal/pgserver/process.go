@@ -120,7 +120,10 @@ while ours "$1" && [ $i -lt 100 ]; do
 	sleep 0.1
 done
 cd /
-rm -rf "$1"
+rm -rf "$1" || { # someone still writes there, on the way out
+	sleep 2
+	rm -rf "$1"
+}
 `
 
 // guard removes a server's folder when this process ends without doing so.
