@@ -90,6 +90,18 @@ func (e *ReachError) Error() string {
 
 func (e *ReachError) Unwrap() error { return e.Cause }
 
+// AnswerError is an answer that isn't understood. What was asked has happened.
+type AnswerError struct {
+	Host  string
+	Cause error
+}
+
+func (e *AnswerError) Error() string {
+	return "the answer of " + e.Host + " isn't what this version of the client knows"
+}
+
+func (e *AnswerError) Unwrap() error { return e.Cause }
+
 // Page bounds what one request of a listing asks for.
 type Page struct {
 	Limit int // rows a request; 0: the server's 100
@@ -165,7 +177,7 @@ func (c *Client) once(ctx context.Context, r request, out any) error {
 		return nil
 	}
 	if err := json.Unmarshal(raw, out); err != nil {
-		return fmt.Errorf("the answer isn't what this version knows: %w", err)
+		return &AnswerError{Host: c.base.Host, Cause: err}
 	}
 	return nil
 }

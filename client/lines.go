@@ -69,7 +69,10 @@ func (c *Client) PublishLines(ctx context.Context, r io.Reader, done func([]Line
 			}
 			q := queued{n: n, bad: fmt.Errorf("it is over %d MiB long", maxLine>>20)}
 			if fits {
-				q.event, q.bad = parseLine(raw)
+				q.event, q.bad = ParseEvent(raw)
+				if q.event.ID == "" {
+					q.event.ID = newID()
+				}
 				size += len(raw)
 			}
 			batch = append(batch, q)
@@ -167,9 +170,9 @@ func (e *BatchError) alone(i int) {
 	e.Message = strings.Join(words, "; ")
 }
 
-// parseLine reads an event strictly: a field that isn't known would be lost
-// without a word, and invalid UTF-8 would be replaced.
-func parseLine(raw []byte) (Event, error) {
+// ParseEvent reads an event from a line of JSON, and strictly: a field that isn't
+// known would be lost without a word, and invalid UTF-8 would be replaced.
+func ParseEvent(raw []byte) (Event, error) {
 	var e Event
 	if bad, ok := errors.AsType[*JSONError](CheckJSON(raw)); ok {
 		return e, fmt.Errorf("it isn't valid JSON at column %d: %s", bad.Column, bad.Reason)
@@ -183,9 +186,6 @@ func parseLine(raw []byte) (Event, error) {
 		return e, errors.New("it has no data")
 	}
 	e.Data = bytes.Clone(e.Data)
-	if e.ID == "" {
-		e.ID = newID()
-	}
 	return e, nil
 }
 
@@ -209,7 +209,7 @@ func misfit(raw []byte, err error) error {
 		}
 		return fmt.Errorf("%s must be %s", t.Field, want)
 	}
-	return err
+	return errors.New("it isn't an event as POST /v1/events takes it")
 }
 
 // JSONError says where text isn't one JSON value. Lines and columns count from

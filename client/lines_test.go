@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -122,5 +125,16 @@ func TestAProblemTellsWhichPermissionIsMissing(t *testing.T) {
 	_, err = limited.Tenant(t.Context(), "acme")
 	if p, ok := errors.AsType[*client.Problem](err); !ok || p.Details.Scope != "platform" {
 		t.Errorf("%+v", err)
+	}
+}
+
+// An answer that makes no sense is no refusal: what was asked may be done.
+func TestAnAnswerThatIsntUnderstood(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }))
+	defer s.Close()
+	c := must[*client.Client](t)(client.New(s.URL, key))
+	_, err := c.Publish(t.Context(), client.Event{Type: "a", Data: json.RawMessage("1")})
+	if _, ok := errors.AsType[*client.AnswerError](err); !ok || strings.Contains(err.Error(), "json:") {
+		t.Errorf("%v", err)
 	}
 }

@@ -101,8 +101,8 @@ func readEvents(r io.Reader, name string) ([]demoEvent, error) {
 // parseEvent takes a line as a publish request if it looks like one, else as
 // the data of an event. The data's bytes stay as they are.
 func parseEvent(line []byte) (client.Event, error) {
-	if !json.Valid(line) {
-		return client.Event{}, errors.New("isn't one JSON value")
+	if e, ok := errors.AsType[*client.JSONError](client.CheckJSON(line)); ok {
+		return client.Event{}, fmt.Errorf("it isn't one JSON value, as column %d shows: %s", e.Column, e.Reason)
 	}
 	var shape struct {
 		Type *string
@@ -111,11 +111,5 @@ func parseEvent(line []byte) (client.Event, error) {
 	if err := json.Unmarshal(line, &shape); err != nil || shape.Type == nil || shape.Data == nil {
 		return client.Event{Type: "demo.event", Data: line}, nil //nolint:nilerr // another shape is no error
 	}
-	var ev client.Event
-	dec := json.NewDecoder(bytes.NewReader(line))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&ev); err != nil {
-		return client.Event{}, errors.New("isn't what POST /v1/events takes: " + err.Error())
-	}
-	return ev, nil
+	return client.ParseEvent(line)
 }

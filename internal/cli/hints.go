@@ -29,7 +29,10 @@ func (c *cmd) explain(err error) error {
 		if _, ok := errors.AsType[*client.ReachError](err); ok || errors.Is(err, context.DeadlineExceeded) {
 			return fail(exitUnavailable, "is the server running, and is SUREHOOK_URL its address?", "%w", err)
 		}
-		return fail(exitUsage, "nothing was changed", "%w", err)
+		if _, ok := errors.AsType[*client.AnswerError](err); ok {
+			return fail(exitFailed, "look whether it was done before you repeat it; surehook version and the server's /version should agree", "%w", err)
+		}
+		return err
 	}
 	detail := p.Error()
 	for _, f := range p.Errors {
