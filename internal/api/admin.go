@@ -207,6 +207,7 @@ type KeyView struct {
 	Permissions []string `json:"permissions"`
 	CreatedAt   stamp    `json:"created_at"`
 	RevokedAt   stamp    `json:"revoked_at"`
+	LastUsedAt  stamp    `json:"last_used_at" doc:"Up to a minute late; null: never"`
 }
 
 // KeyCreated is a new key.
@@ -216,7 +217,8 @@ type KeyCreated struct {
 }
 
 func viewKey(k *surehook.APIKey) KeyView {
-	return KeyView{ID: k.ID, Name: k.Name, Hint: k.Hint, TenantID: text(k.Tenant), Permissions: k.Permissions, CreatedAt: stamp(k.CreatedAt), RevokedAt: stamp(k.RevokedAt)}
+	return KeyView{ID: k.ID, Name: k.Name, Hint: k.Hint, TenantID: text(k.Tenant), Permissions: k.Permissions, CreatedAt: stamp(k.CreatedAt),
+		RevokedAt: stamp(k.RevokedAt), LastUsedAt: stamp(k.LastUsedAt)}
 }
 
 type keyIn struct {

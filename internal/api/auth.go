@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base32"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -71,6 +72,7 @@ type keyCache struct {
 	now   func() time.Time
 	age   time.Duration
 	once  singleflight.Group
+	uses  keyUses
 
 	mu      sync.RWMutex
 	entries map[[32]byte]cachedKey
@@ -82,8 +84,9 @@ type cachedKey struct {
 	at  time.Time
 }
 
-func newKeyCache(store surehook.Keys, now func() time.Time) *keyCache {
-	return &keyCache{store: store, now: now, age: maxKeyAge, entries: make(map[[32]byte]cachedKey)}
+func newKeyCache(store surehook.Keys, now func() time.Time, log *slog.Logger) *keyCache {
+	return &keyCache{store: store, now: now, age: maxKeyAge, entries: make(map[[32]byte]cachedKey),
+		uses: keyUses{store: store, log: log, every: keyUseEvery}}
 }
 
 var errKey = surehook.Errorf(surehook.Unauthorized, "the API key is missing, unknown or revoked; send Authorization: Bearer KEY")
@@ -97,7 +100,9 @@ func (k *keyCache) find(ctx context.Context, token string) (*surehook.APIKey, er
 	k.mu.RLock()
 	e, ok := k.entries[sum]
 	k.mu.RUnlock()
-	if ok && k.now().Sub(e.at) < k.age {
+	now := k.now()
+	if ok && now.Sub(e.at) < k.age {
+		k.uses.saw(e.key.Key, now)
 		return e.key, nil
 	}
 	found, err, _ := k.once.Do(string(sum[:]), func() (any, error) {
@@ -107,7 +112,9 @@ func (k *keyCache) find(ctx context.Context, token string) (*surehook.APIKey, er
 	if err != nil {
 		return nil, err
 	}
-	return found.(*surehook.APIKey), nil
+	key := found.(*surehook.APIKey)
+	k.uses.saw(key.Key, now)
+	return key, nil
 }
 
 func (k *keyCache) load(ctx context.Context, sum [32]byte) (*surehook.APIKey, error) {

@@ -364,3 +364,25 @@ func TestBodiesThatNobodyReads(t *testing.T) {
 		t.Errorf("%d requests, want %d", n, sent)
 	}
 }
+
+// When a key was used last is seen in the listing, a moment later.
+func TestKeysTellWhenTheyWereUsed(t *testing.T) {
+	s := open(t)
+	unused := s.admin("POST", "/v1/keys", `{"permissions":["read"]}`).field("id").(string)
+	var keys struct {
+		Items []struct {
+			ID         string
+			LastUsedAt *time.Time `json:"last_used_at"`
+		}
+	}
+	s.until("the admin key's use is shown", func() bool {
+		s.admin("GET", "/v1/keys", "").into(&keys)
+		return len(keys.Items) == 2 && keys.Items[1].LastUsedAt != nil
+	})
+	if k := keys.Items[0]; k.ID != unused || k.LastUsedAt != nil {
+		t.Errorf("%+v was never used", k)
+	}
+	if age := time.Since(*keys.Items[1].LastUsedAt); age < 0 || age > time.Minute {
+		t.Errorf("used %v ago", age)
+	}
+}

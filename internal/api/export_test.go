@@ -8,7 +8,7 @@ import (
 
 // Patterns lists the routes that a handler answers, "METHOD /path".
 func Patterns(h http.Handler) []string {
-	s := h.(*server)
+	s := h.(*Handler)
 	out := append([]string(nil), s.routes.patterns...)
 	for pattern := range s.raw {
 		out = append(out, pattern)

@@ -53,8 +53,14 @@ type server struct {
 	bodies  *semaphore.Weighted // memory for large bodies
 }
 
+// Handler answers the whole API.
+type Handler struct{ *server }
+
+// Close writes down what is kept in memory, after the last request.
+func (h *Handler) Close(ctx context.Context) { h.keys.uses.close(ctx) }
+
 // New makes the handler of the whole API.
-func New(opt Options) http.Handler {
+func New(opt Options) *Handler {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -66,7 +72,7 @@ func New(opt Options) http.Handler {
 	}
 	s := &server{e: opt.Engine, store: opt.Engine.Store(), log: opt.Logger, now: opt.Now, version: opt.Version, opt: opt,
 		raw: make(map[string]rawRoute), bodies: semaphore.NewWeighted(bodyBudget)}
-	s.keys = newKeyCache(s.store, s.now)
+	s.keys = newKeyCache(s.store, s.now, s.log)
 	s.types = newCatalogue(s.store, s.now, s.log)
 	mux := &routes{ServeMux: http.NewServeMux()}
 	s.routes = mux
@@ -78,7 +84,7 @@ func New(opt Options) http.Handler {
 	s.deliveries()
 	s.admin()
 	s.pages()
-	return s
+	return &Handler{s}
 }
 
 // routes is a mux that knows what it was given.

@@ -116,8 +116,13 @@ func Start(ctx context.Context, cfg config.Config, opt Options) (_ *App, err err
 	if err := a.firstKey(ctx, e, cfg, opt); err != nil {
 		return nil, err
 	}
-	a.serve(listener, api.New(api.Options{Engine: e, Logger: a.log, Version: opt.Version, MaxEventBytes: int(cfg.MaxEventBytes),
-		Metrics: m.handler(), OpenMetrics: cfg.MetricsAuth == "open"}))
+	h := api.New(api.Options{Engine: e, Logger: a.log, Version: opt.Version, MaxEventBytes: int(cfg.MaxEventBytes),
+		Metrics: m.handler(), OpenMetrics: cfg.MetricsAuth == "open"})
+	a.stack.push("what the API keeps in memory", func(ctx context.Context) error {
+		h.Close(ctx)
+		return nil
+	})
+	a.serve(listener, h)
 	return a, nil
 }
 

@@ -2,10 +2,12 @@ package sqlite
 
 import (
 	"context"
+	"time"
 
 	"github.com/ncruces/go-sqlite3"
 
 	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/store/internal/row"
 )
 
 const keyColumns = `key, id, name, hash, hint, tenant, permissions, created_at, revoked_at, last_used_at FROM api_keys`
@@ -64,7 +66,7 @@ func (s *Store) ListKeys(ctx context.Context, p surehook.Page) ([]*surehook.APIK
 	q.before(`key`, p.Cursor)
 	var out []*surehook.APIKey
 	err := s.read(ctx, func(c *conn) error {
-		return c.each(`SELECT `+keyColumns+q.where()+` ORDER BY key DESC LIMIT ?`, q.with(limitOf(p)), func(st *sqlite3.Stmt) error {
+		return c.each(`SELECT `+keyColumns+q.where()+` ORDER BY key DESC LIMIT ?`, q.with(row.PageSize(p)), func(st *sqlite3.Stmt) error {
 			k, err := scanKey(st)
 			out = append(out, k)
 			return err
@@ -89,5 +91,17 @@ func (s *Store) RevokeKey(_ context.Context, id string, a *surehook.AuditEntry) 
 			return err
 		}
 		return s.putAudit(c, a)
+	})
+}
+
+// KeysUsed implements surehook.Keys.
+func (s *Store) KeysUsed(_ context.Context, used map[int64]time.Time) error {
+	return s.change(func(c *conn) error {
+		for key, at := range used {
+			if _, err := c.exec(`UPDATE api_keys SET last_used_at = ? WHERE key = ? AND last_used_at < ?`, at, key, at); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }

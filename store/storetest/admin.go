@@ -10,6 +10,7 @@ import (
 var adminTests = map[string]func(*env){
 	"Tenants/are put, found and deleted":     tenantCRUD,
 	"Keys/are found by hash until revoked":   keyCRUD,
+	"Keys/keep when they were used last":     keyUse,
 	"Audit/keeps every field":                auditFields,
 	"EventTypes/are put, listed and deleted": typeCRUD,
 	"Settings/the first value stays":         settingCRUD,
@@ -68,6 +69,27 @@ func keyCRUD(e *env) {
 	ks, err := e.s.ListKeys(e.ctx, surehook.Page{Limit: 10})
 	e.ok(err)
 	e.same("listed", len(ks), 1)
+}
+
+func keyUse(e *env) {
+	a, b, c := e.key("acme"), e.key(""), e.key("")
+	first := e.clock.Now()
+	e.clock.Advance(time.Hour)
+	second := e.clock.Now()
+	e.ok(e.s.KeysUsed(e.ctx, map[int64]time.Time{a.Key: first, b.Key: second, 1 << 40: second}))
+	e.ok(e.s.KeysUsed(e.ctx, map[int64]time.Time{a.Key: second, b.Key: first}))
+	e.ok(e.s.KeysUsed(e.ctx, nil))
+	e.reopen()
+	ks, err := e.s.ListKeys(e.ctx, surehook.Page{Limit: 10})
+	e.ok(err)
+	var used []time.Time
+	for _, k := range ks { // c, b, a
+		used = append(used, k.LastUsedAt)
+	}
+	e.same("last used", used, []time.Time{c.LastUsedAt, ms(second), ms(second)})
+	got, err := e.s.KeyByHash(e.ctx, a.Hash)
+	e.ok(err)
+	e.same("found with it", got.LastUsedAt, ms(second))
 }
 
 func auditFields(e *env) {
