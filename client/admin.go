@@ -134,6 +134,7 @@ type Key struct {
 	Permissions []string `json:"permissions"`
 	CreatedAt   string   `json:"created_at"`
 	RevokedAt   *string  `json:"revoked_at"`
+	LastUsedAt  *string  `json:"last_used_at"`
 	Key         string   `json:"key,omitempty"`
 }
 

@@ -38,8 +38,9 @@ func (c *cmd) keysCmd() *cobra.Command {
 		Use: "list", Short: "List keys", Args: exactly(),
 		RunE: c.through(func(ctx context.Context, api *client.Client, _ []string) error {
 			return list(c, api.Keys(ctx), listing[client.Key]{none: "no keys",
-				head: []string{"ID", "NAME", "ENDS IN", "TENANT", "PERMISSIONS", "CREATED", "REVOKED"}, row: func(k client.Key) []cell {
-					return []cell{text(k.ID), optional(printable(k.Name)), text(k.Hint), optional(deref(k.TenantID)), text(strings.Join(k.Permissions, ",")), stamp(&k.CreatedAt), stamp(k.RevokedAt)}
+				head: []string{"ID", "NAME", "ENDS IN", "TENANT", "PERMISSIONS", "CREATED", "LAST USED", "REVOKED"}, row: func(k client.Key) []cell {
+					return []cell{text(k.ID), optional(printable(k.Name)), text(k.Hint), optional(deref(k.TenantID)), text(strings.Join(k.Permissions, ",")),
+						stamp(&k.CreatedAt), stamp(k.LastUsedAt), stamp(k.RevokedAt)}
 				}})
 		}),
 	}
