@@ -8,6 +8,7 @@ import (
 	"github.com/ncruces/go-sqlite3"
 
 	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/store/internal/row"
 )
 
 const (
@@ -136,7 +137,7 @@ func insertEventRow(c *conn, e *surehook.Event, hash []byte) (bool, error) {
 	h.text(5, e.Identity)
 	h.text(6, e.Owner)
 	h.num(7, e.Sequence)
-	h.text(8, list(e.Subjects))
+	h.text(8, row.List(e.Subjects))
 	h.time(9, e.OccurredAt)
 	h.time(10, e.CreatedAt)
 	h.text(11, e.Trace)

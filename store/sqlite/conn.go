@@ -1,11 +1,12 @@
 package sqlite
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 
 	"github.com/ncruces/go-sqlite3"
+
+	"github.com/surehook/surehook/store/internal/row"
 )
 
 // busyTimeout is how long a lock of another process is waited for.
@@ -180,7 +181,7 @@ func bind(s *sqlite3.Stmt, args []any) error {
 		case time.Duration:
 			err = s.BindInt64(i+1, v.Milliseconds())
 		case []string:
-			err = s.BindText(i+1, list(v))
+			err = s.BindText(i+1, row.List(v))
 		case nil:
 			err = s.BindNull(i + 1)
 		default:
@@ -209,26 +210,8 @@ func at(ms int64) time.Time {
 	return time.UnixMilli(ms).UTC()
 }
 
-// list is how lists of strings are stored.
-func list(v []string) string {
-	if len(v) == 0 {
-		return "[]"
-	}
-	b, _ := json.Marshal(v) // a []string always marshals
-	return string(b)
-}
-
-// unlist is list backwards.
-func unlist(raw []byte) ([]string, error) {
-	if string(raw) == "[]" {
-		return nil, nil
-	}
-	var v []string
-	if err := json.Unmarshal(raw, &v); err != nil {
-		return nil, fmt.Errorf("a stored list can't be read: %w", err)
-	}
-	return v, nil
-}
+// unlist reads a list of strings.
+func unlist(raw []byte) ([]string, error) { return row.ParseList(raw) }
 
 // micros reads a duration.
 func micros(st *sqlite3.Stmt, i int) time.Duration {

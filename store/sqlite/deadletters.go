@@ -6,6 +6,7 @@ import (
 	"github.com/ncruces/go-sqlite3"
 
 	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/store/internal/row"
 )
 
 const letterColumns = `d.key, d.event_key, d.endpoint_key, d.code, d.http_status, d.attempts, d.created_at,
@@ -33,7 +34,7 @@ func (s *Store) ListDeadLetters(ctx context.Context, f surehook.DeadLetterFilter
 	q.within(`d.created_at`, f.Since, f.Until)
 	var out []surehook.DeadLetter
 	err := s.read(ctx, func(c *conn) error {
-		return c.each(`SELECT `+letterColumns+q.where()+` ORDER BY d.key DESC LIMIT ?`, q.with(limitOf(p)), func(st *sqlite3.Stmt) error {
+		return c.each(`SELECT `+letterColumns+q.where()+` ORDER BY d.key DESC LIMIT ?`, q.with(row.PageSize(p)), func(st *sqlite3.Stmt) error {
 			out = append(out, scanLetter(st))
 			return nil
 		})

@@ -6,6 +6,7 @@ import (
 	"github.com/ncruces/go-sqlite3"
 
 	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/store/internal/row"
 )
 
 // EventDeliveries implements surehook.History, by EndpointKey, which is also
@@ -16,7 +17,7 @@ func (s *Store) EventDeliveries(ctx context.Context, event int64, p surehook.Pag
 		keys, err := c.int64s(`SELECT endpoint_key FROM pending WHERE event_key = ?1 AND endpoint_key > ?2
 			UNION SELECT endpoint_key FROM dead_letters WHERE event_key = ?1 AND endpoint_key > ?2
 			UNION SELECT endpoint_key FROM attempts WHERE event_key = ?1 AND endpoint_key > ?2 AND flags & 2 = 0
-			ORDER BY endpoint_key LIMIT ?3`, event, p.Cursor, limitOf(p))
+			ORDER BY endpoint_key LIMIT ?3`, event, p.Cursor, row.PageSize(p))
 		if err != nil {
 			return err
 		}
@@ -61,7 +62,7 @@ func (s *Store) ListDeliveries(ctx context.Context, f surehook.DeliveryFilter, p
 	}
 	var out []surehook.DeliveryView
 	err := s.read(ctx, func(c *conn) error {
-		keys, err := c.int64s(sql, f.Endpoint, below, limitOf(p))
+		keys, err := c.int64s(sql, f.Endpoint, below, row.PageSize(p))
 		if err != nil {
 			return err
 		}
@@ -100,7 +101,7 @@ func viewDelivery(c *conn, event, endpoint int64) (surehook.DeliveryView, error)
 		}
 		counted = counted || !late
 		v.Status = surehook.Dead // given up without a letter, or the letter was discarded
-		if statuses[st.ColumnInt(1)] == surehook.AttemptSucceeded {
+		if row.Statuses[st.ColumnInt(1)] == surehook.AttemptSucceeded {
 			v.Status = surehook.Succeeded
 		}
 		v.LastCode, v.LastStatus, v.LastAttemptAt = surehook.Code(st.ColumnText(2)), st.ColumnInt(3), at(st.ColumnInt64(4))

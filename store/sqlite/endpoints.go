@@ -2,12 +2,12 @@ package sqlite
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"github.com/ncruces/go-sqlite3"
 
 	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/store/internal/row"
 )
 
 // CreateEndpoint implements surehook.Endpoints.
@@ -105,11 +105,7 @@ func (s *Store) UpdateEndpoint(_ context.Context, id string, change func(*sureho
 // putEndpoint writes the row, its secrets, the audit entry and the new
 // configuration version.
 func (s *Store) putEndpoint(c *conn, e *surehook.Endpoint, a *surehook.AuditEntry) error {
-	headers := []byte("{}")
-	if len(e.Headers) > 0 {
-		headers, _ = json.Marshal(e.Headers) // strings always marshal
-	}
-	limits, err := formatLimits(e.Limits)
+	limits, err := row.Limits(e.Limits)
 	if err != nil {
 		return err
 	}
@@ -118,7 +114,7 @@ func (s *Store) putEndpoint(c *conn, e *surehook.Endpoint, a *surehook.AuditEntr
 		consecutive_failures = ?, first_failure_at = ?, last_failure_at = ?, last_success_at = ?, created_at = ?, updated_at = ?
 		WHERE key = ?`,
 		e.Version, e.Tenant, e.Partner, e.URL, e.Description, e.EventTypes, e.Subjects,
-		e.Identities, e.Profile, string(e.Envelope), e.Signature, string(headers), limits, e.Enabled, e.DisabledReason,
+		e.Identities, e.Profile, string(e.Envelope), e.Signature, row.Headers(e.Headers), limits, e.Enabled, e.DisabledReason,
 		e.Health.ConsecutiveFailures, e.Health.FirstFailureAt, e.Health.LastFailureAt, e.Health.LastSuccessAt, e.CreatedAt, e.UpdatedAt,
 		e.Key); err != nil {
 		return err
@@ -195,7 +191,7 @@ func (s *Store) ListEndpoints(ctx context.Context, f surehook.EndpointFilter, p 
 	}
 	var out []*surehook.Endpoint
 	err := s.read(ctx, func(c *conn) error {
-		return c.each(`SELECT `+endpointColumns+fromEndpoints+q.where()+` ORDER BY e.key DESC LIMIT ?`, q.with(limitOf(p)), func(st *sqlite3.Stmt) error {
+		return c.each(`SELECT `+endpointColumns+fromEndpoints+q.where()+` ORDER BY e.key DESC LIMIT ?`, q.with(row.PageSize(p)), func(st *sqlite3.Stmt) error {
 			e, err := scanEndpoint(st)
 			out = append(out, e)
 			return err
@@ -245,10 +241,10 @@ func (q *query) before(column string, cursor int64) {
 // within asks for since ≤ column < until; a zero time is no bound.
 func (q *query) within(column string, since, until time.Time) {
 	if !since.IsZero() {
-		q.add(column+` >= ?`, ceilMillis(since))
+		q.add(column+` >= ?`, row.CeilMillis(since))
 	}
 	if !until.IsZero() {
-		q.add(column+` < ?`, ceilMillis(until))
+		q.add(column+` < ?`, row.CeilMillis(until))
 	}
 }
 
@@ -260,16 +256,3 @@ func (q *query) where() string {
 }
 
 func (q *query) with(more ...any) []any { return append(q.args[:len(q.args):len(q.args)], more...) }
-
-func limitOf(p surehook.Page) int { return min(max(p.Limit, 1), 1000) }
-
-// ceilMillis is a bound in whole milliseconds: stored times are cut to them, so
-// that a row of 12.3 ms stored as 12 isn't before a bound of 12.3 ms by chance
-// alone, and x ≥ ceil(bound) is what x ≥ bound means for whole x.
-func ceilMillis(t time.Time) int64 {
-	ms := t.UnixMilli()
-	if t.Sub(time.UnixMilli(ms)) > 0 {
-		ms++
-	}
-	return ms
-}

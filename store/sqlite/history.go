@@ -8,6 +8,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/store/internal/row"
 )
 
 // Event implements surehook.History. Of several tenants' events with one id,
@@ -52,7 +53,7 @@ func (s *Store) ListEvents(ctx context.Context, f surehook.EventFilter, p sureho
 		if p.Cursor > 0 {
 			high = min(high, p.Cursor)
 		}
-		sql, args := eventQuery(f, low, high, limitOf(p))
+		sql, args := eventQuery(f, low, high, row.PageSize(p))
 		return c.each(sql, args, func(st *sqlite3.Stmt) error {
 			e, err := scanEvent(st, 0)
 			out = append(out, e)
@@ -117,11 +118,11 @@ func scanAttempt(st *sqlite3.Stmt) surehook.Attempt {
 	flags := st.ColumnInt(19)
 	return surehook.Attempt{
 		Key: st.ColumnInt64(0), ID: "dlv_" + id.String(), EventKey: st.ColumnInt64(2), EndpointKey: st.ColumnInt64(3),
-		Number: st.ColumnInt(4), Status: statuses[st.ColumnInt(5)], Code: surehook.Code(st.ColumnText(6)), HTTPStatus: st.ColumnInt(7),
+		Number: st.ColumnInt(4), Status: row.Statuses[st.ColumnInt(5)], Code: surehook.Code(st.ColumnText(6)), HTTPStatus: st.ColumnInt(7),
 		Error: st.ColumnText(8), Response: st.ColumnBlob(9, nil), CreatedAt: at(st.ColumnInt64(10)), Duration: micros(st, 11),
 		Phases: surehook.Phases{Resolve: micros(st, 12), Connect: micros(st, 13), TLS: micros(st, 14), Write: micros(st, 15),
 			Wait: micros(st, 16), Read: micros(st, 17)},
-		NextDue: at(st.ColumnInt64(18)), Late: flags&flagLate != 0, Test: flags&flagTest != 0,
+		NextDue: at(st.ColumnInt64(18)), Late: flags&row.Late != 0, Test: flags&row.Test != 0,
 		EventID: st.ColumnText(20), EventType: st.ColumnText(21), EndpointID: st.ColumnText(22),
 	}
 }
@@ -148,7 +149,7 @@ func (s *Store) attempts(ctx context.Context, q *query, key string, p surehook.P
 	q.before(key, p.Cursor)
 	var out []surehook.Attempt
 	err := s.read(ctx, func(c *conn) error {
-		return c.each(`SELECT `+attemptColumns+q.where()+` ORDER BY `+key+` DESC LIMIT ?`, q.with(limitOf(p)), func(st *sqlite3.Stmt) error {
+		return c.each(`SELECT `+attemptColumns+q.where()+` ORDER BY `+key+` DESC LIMIT ?`, q.with(row.PageSize(p)), func(st *sqlite3.Stmt) error {
 			out = append(out, scanAttempt(st))
 			return nil
 		})

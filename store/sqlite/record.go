@@ -11,12 +11,10 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/store/internal/row"
 )
 
 const (
-	flagLate = 1
-	flagTest = 2
-
 	insertAttempt = `INSERT INTO attempts (event_key, endpoint_key, number, key, id, status, code, http_status, error,
 		response, created_at, duration_us, resolve_us, connect_us, tls_us, write_us, wait_us, read_us, next_due, flags)
 		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING`
@@ -24,9 +22,6 @@ const (
 	// The guard: the row is still ours, and at the attempt that we made.
 	guard = ` WHERE event_key = ? AND endpoint_key = ? AND id = ? AND owner = ? AND attempt = ?`
 )
-
-// statuses are stored as small numbers.
-var statuses = []surehook.AttemptStatus{1: surehook.AttemptSucceeded, 2: surehook.AttemptFailed, 3: surehook.AttemptDead}
 
 // Record implements surehook.Queue.
 func (s *Store) Record(_ context.Context, outcomes []surehook.Outcome, rules map[int64]surehook.HealthRule) (surehook.Recorded, error) {
@@ -178,10 +173,10 @@ func (s *Store) insertAttempt(c *conn, a *surehook.Attempt) (int64, error) {
 	}
 	flags := 0
 	if a.Late {
-		flags |= flagLate
+		flags |= row.Late
 	}
 	if a.Test {
-		flags |= flagTest
+		flags |= row.Test
 	}
 	h, err := c.hot(insertAttempt)
 	if err != nil {
@@ -192,7 +187,7 @@ func (s *Store) insertAttempt(c *conn, a *surehook.Attempt) (int64, error) {
 	h.num(3, int64(a.Number))
 	h.num(4, a.Key)
 	h.blob(5, id[:])
-	h.num(6, int64(slices.Index(statuses, a.Status)))
+	h.num(6, int64(slices.Index(row.Statuses, a.Status)))
 	h.text(7, string(a.Code))
 	h.num(8, int64(a.HTTPStatus))
 	h.text(9, a.Error)

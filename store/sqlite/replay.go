@@ -7,6 +7,7 @@ import (
 	"github.com/ncruces/go-sqlite3"
 
 	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/store/internal/row"
 )
 
 // Replay implements surehook.Replays: all events are queued, or none.
@@ -123,10 +124,10 @@ func (s *Store) Replayable(ctx context.Context, endpoint int64, since, until tim
 	}
 	first, last := int64(0), int64(1)<<62
 	if !since.IsZero() {
-		first = ceilMillis(since)
+		first = row.CeilMillis(since)
 	}
 	if !until.IsZero() {
-		last = ceilMillis(until)
+		last = row.CeilMillis(until)
 	}
 	var out []*surehook.Event
 	for after = max(after, low-1); after < high && len(out) < limit; after += replayChunk {

@@ -6,6 +6,7 @@ import (
 	"github.com/ncruces/go-sqlite3"
 
 	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/store/internal/row"
 )
 
 const replayColumns = `r.key, r.id, r.endpoint_key, r.since, r.until, r.status, r.state, r.cursor, r.scanned, r.queued, r.total, r.error,
@@ -143,7 +144,7 @@ func (s *Store) ListReplays(ctx context.Context, endpoint int64, p surehook.Page
 	if endpoint != 0 {
 		q.add(`r.endpoint_key = ?`, endpoint)
 	}
-	return s.replays(ctx, q.where()+` ORDER BY r.key DESC LIMIT ?`, q.with(limitOf(p)))
+	return s.replays(ctx, q.where()+` ORDER BY r.key DESC LIMIT ?`, q.with(row.PageSize(p)))
 }
 
 // RunningReplays implements surehook.Replays, oldest first.

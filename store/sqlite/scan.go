@@ -1,13 +1,10 @@
 package sqlite
 
 import (
-	"encoding/json"
-	"fmt"
-	"time"
-
 	"github.com/ncruces/go-sqlite3"
 
 	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/store/internal/row"
 )
 
 // eventColumns are an event without its bytes, in the order of scanEvent.
@@ -51,43 +48,11 @@ func scanEndpoint(st *sqlite3.Stmt) (*surehook.Endpoint, error) {
 			return nil, err
 		}
 	}
-	if raw := st.ColumnRawText(13); string(raw) != "{}" {
-		if err := json.Unmarshal(raw, &e.Headers); err != nil {
-			return nil, fmt.Errorf("stored headers can't be read: %w", err)
-		}
+	if e.Headers, err = row.ParseHeaders(st.ColumnRawText(13)); err != nil {
+		return nil, err
 	}
-	e.Limits, err = parseLimits(st.ColumnRawText(14))
+	e.Limits, err = row.ParseLimits(st.ColumnRawText(14))
 	return e, err
-}
-
-// limits is how surehook.Limits are stored: durations in milliseconds.
-type limits struct {
-	Waits       []int64 `json:"waits,omitempty"`
-	Attempts    int     `json:"attempts,omitempty"`
-	Timeout     int64   `json:"timeout,omitempty"`
-	Rate        float64 `json:"rate,omitempty"`
-	Concurrency int     `json:"concurrency,omitempty"`
-}
-
-func formatLimits(l surehook.Limits) (string, error) {
-	out := limits{Attempts: l.Attempts, Timeout: l.Timeout.Milliseconds(), Rate: l.Rate, Concurrency: l.Concurrency}
-	for _, w := range l.Waits {
-		out.Waits = append(out.Waits, w.Milliseconds())
-	}
-	b, err := json.Marshal(out)
-	return string(b), err
-}
-
-func parseLimits(raw []byte) (surehook.Limits, error) {
-	var in limits
-	if err := json.Unmarshal(raw, &in); err != nil {
-		return surehook.Limits{}, fmt.Errorf("stored limits can't be read: %w", err)
-	}
-	out := surehook.Limits{Attempts: in.Attempts, Timeout: time.Duration(in.Timeout) * time.Millisecond, Rate: in.Rate, Concurrency: in.Concurrency}
-	for _, w := range in.Waits {
-		out.Waits = append(out.Waits, time.Duration(w)*time.Millisecond)
-	}
-	return out, nil
 }
 
 func endpointByKey(c *conn, key int64) (*surehook.Endpoint, error) {

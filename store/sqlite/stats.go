@@ -8,32 +8,24 @@ import (
 	"github.com/ncruces/go-sqlite3"
 
 	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/store/internal/row"
 )
 
-const (
-	maxBuckets = 10_000
-	// Keys ascend with the time of recording. An attempt began up to a timeout
-	// and a stay in the recorder before that, and clocks are set back, so key
-	// bounds that stand for times are taken this much wider.
-	keySlack = time.Hour
-)
+// Keys ascend with the time of recording. An attempt began up to a timeout and a
+// stay in the recorder before that, and clocks are set back, so key bounds that
+// stand for times are taken this much wider.
+const keySlack = time.Hour
 
 // Stats implements surehook.Endpoints. Tests aren't counted. Every step of the
 // window has its bucket.
 func (s *Store) Stats(ctx context.Context, endpoint int64, since, until time.Time, step time.Duration) ([]surehook.StatsBucket, error) {
-	if step < time.Millisecond || !since.Before(until) {
-		return nil, surehook.Invalid("step", "the window and its step must be positive")
+	out, err := row.Buckets(since, until, step)
+	if err != nil {
+		return nil, err
 	}
-	n := int((until.Sub(since) + step - 1) / step)
-	if n > maxBuckets {
-		return nil, surehook.Invalid("step", "is too small for the window")
-	}
-	out := make([]surehook.StatsBucket, n)
-	for i := range out {
-		out[i].Start = since.Add(time.Duration(i) * step)
-	}
+	n := len(out)
 	durations := make([][]uint32, n) // µs; a timeout is at most a minute
-	err := s.read(ctx, func(c *conn) error {
+	err = s.read(ctx, func(c *conn) error {
 		low, err := keyAt(c, `SELECT created_at, key FROM attempts WHERE endpoint_key = ?1 AND key >= ?2 ORDER BY key LIMIT 1`, endpoint, since.Add(-keySlack))
 		if err != nil {
 			return err
@@ -44,10 +36,10 @@ func (s *Store) Stats(ctx context.Context, endpoint int64, since, until time.Tim
 		}
 		return c.each(`SELECT status, created_at, duration_us FROM attempts
 			WHERE endpoint_key = ? AND key >= ? AND key < ? AND created_at >= ? AND created_at < ? AND flags & 2 = 0`,
-			[]any{endpoint, low, high, ceilMillis(since), ceilMillis(until)}, func(st *sqlite3.Stmt) error {
+			[]any{endpoint, low, high, row.CeilMillis(since), row.CeilMillis(until)}, func(st *sqlite3.Stmt) error {
 				i := int(at(st.ColumnInt64(1)).Sub(since) / step)
 				i = min(max(i, 0), n-1)
-				count(&out[i], statuses[st.ColumnInt(0)])
+				count(&out[i], row.Statuses[st.ColumnInt(0)])
 				durations[i] = append(durations[i], uint32(st.ColumnInt64(2)))
 				return nil
 			})

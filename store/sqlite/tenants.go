@@ -6,6 +6,7 @@ import (
 	"github.com/ncruces/go-sqlite3"
 
 	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/store/internal/row"
 )
 
 // PutTenant implements surehook.Tenants. Which partner a tenant belongs to
@@ -74,7 +75,7 @@ func (s *Store) ListTenants(ctx context.Context, p surehook.Page) ([]*surehook.T
 	q.before(`key`, p.Cursor)
 	var out []*surehook.Tenant
 	err := s.read(ctx, func(c *conn) error {
-		return c.each(`SELECT key, id, name, partner, created_at FROM tenants`+q.where()+` ORDER BY key DESC LIMIT ?`, q.with(limitOf(p)), func(st *sqlite3.Stmt) error {
+		return c.each(`SELECT key, id, name, partner, created_at FROM tenants`+q.where()+` ORDER BY key DESC LIMIT ?`, q.with(row.PageSize(p)), func(st *sqlite3.Stmt) error {
 			out = append(out, scanTenant(st))
 			return nil
 		})
@@ -123,7 +124,7 @@ func (s *Store) ListAudit(ctx context.Context, tenant string, p surehook.Page) (
 	var out []surehook.AuditEntry
 	err := s.read(ctx, func(c *conn) error {
 		return c.each(`SELECT key, at, actor, action, target, tenant, request_id, details FROM audit_log`+q.where()+` ORDER BY key DESC LIMIT ?`,
-			q.with(limitOf(p)), func(st *sqlite3.Stmt) error {
+			q.with(row.PageSize(p)), func(st *sqlite3.Stmt) error {
 				out = append(out, surehook.AuditEntry{Key: st.ColumnInt64(0), At: at(st.ColumnInt64(1)), Actor: st.ColumnText(2), Action: st.ColumnText(3),
 					Target: st.ColumnText(4), Tenant: st.ColumnText(5), RequestID: st.ColumnText(6), Details: st.ColumnText(7)})
 				return nil
