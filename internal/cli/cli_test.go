@@ -280,6 +280,10 @@ func TestExitCodes(t *testing.T) {
 	if e, ok := errors.AsType[*exitError](c.explain(context.DeadlineExceeded)); !ok || e.code != exitUnavailable {
 		t.Errorf("%+v", e)
 	}
+	// What was asked may be done: nobody may be told that nothing was changed.
+	if e, ok := errors.AsType[*exitError](c.explain(&client.AnswerError{Host: "h"})); !ok || e.code != exitFailed || strings.Contains(e.hint, "nothing was changed") {
+		t.Errorf("%+v", e)
+	}
 }
 
 // Away from a terminal a clock that goes on is no news, and there is one line a

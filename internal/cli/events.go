@@ -30,8 +30,8 @@ server's disk.
 --lines publishes a file of JSON lines, one event a line as POST /v1/events takes it.
 A line that is refused stops nothing: it is told on standard error with its number
 and the reason, and the exit code is 1 in the end. With --json each line gives one
-object, {"line","id","duplicate","deliveries"} or {"line","error"}. Publishing the
-same ids again is safe: they are recognised.`,
+object, {"line","id","duplicate","deliveries"} or {"line","error"}, and the sums go
+to standard error. Publishing the same ids again is safe: they are recognised.`,
 		Example: "  surehook events publish --type order.paid --data '{\"total\":\"42.00\"}'\n  surehook events publish --type order.paid --tenant acme < body.json\n  surehook events publish --lines events.jsonl",
 		Args:    exactly(),
 		RunE: c.through(func(ctx context.Context, api *client.Client, _ []string) error {
