@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"path"
 	"reflect"
 	"strings"
 	"sync"
@@ -101,7 +102,7 @@ func (m *routes) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Re
 
 func (s *server) config() huma.Config {
 	c := huma.DefaultConfig("Surehook", s.version)
-	c.Info.Description = "Events in, signed webhooks out. Every error is a problem as in RFC 9457 with a stable `code`."
+	c.Info.Description = "Events in, signed webhooks out. Every error is a problem as in RFC 9457 with a stable `code`; only what isn't valid HTTP is refused in plain text."
 	c.Formats = map[string]huma.Format{"application/json": format, "json": format}
 	c.DefaultFormat = "application/json"
 	c.DocsPath, c.SchemasPath, c.OpenAPIPath = "", "", "" // pages.go has ours
@@ -135,11 +136,19 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r = r.WithContext(context.WithValue(r.Context(), requestIDKey{}, id))
-	if _, pattern := s.routes.Handler(r); pattern == "" {
+	if _, pattern := s.routes.Handler(r); pattern == "" || !clean(r.URL.EscapedPath()) {
 		s.unrouted(w, r, id)
 		return
 	}
 	s.routes.ServeHTTP(w, r)
+}
+
+// clean tells a path that the mux serves as it stands. Another one it would
+// send on to the cleaned one: a caller whose id is empty would be led to change
+// something else (DELETE /v1/webhooks//test).
+func clean(p string) bool {
+	c := path.Clean(p)
+	return c == p || (c != "/" && c+"/" == p)
 }
 
 func (s *server) unrouted(w http.ResponseWriter, r *http.Request, id string) {
@@ -148,7 +157,7 @@ func (s *server) unrouted(w http.ResponseWriter, r *http.Request, id string) {
 		other := r.Clone(r.Context())
 		other.Method = m
 		_, direct := s.raw[m+" "+r.URL.Path]
-		if _, pattern := s.routes.Handler(other); pattern != "" || direct {
+		if _, pattern := s.routes.Handler(other); (pattern != "" && clean(r.URL.EscapedPath())) || direct {
 			allowed = append(allowed, m)
 		}
 	}
