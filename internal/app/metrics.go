@@ -184,7 +184,11 @@ func (b *backlog) sample() (surehook.PendingCount, time.Duration, bool) {
 		b.age = max(now.Sub(count.OldestDue), 0)
 	}
 	if rows, err := b.store.Outbox(ctx, 1); err == nil && len(rows) > 0 {
-		b.age = max(b.age, now.Sub(rows[0].Event.CreatedAt))
+		since := rows[0].Event.CreatedAt
+		if since.IsZero() { // not accepted yet: the store's own events, which happened when they were put there
+			since = rows[0].Event.OccurredAt
+		}
+		b.age = max(b.age, now.Sub(since))
 	}
 	return b.count, b.age, true
 }

@@ -152,7 +152,7 @@ func (c counting) PendingCount(context.Context) (surehook.PendingCount, error) {
 }
 
 func (c counting) Outbox(context.Context, int) ([]surehook.OutboxEvent, error) {
-	return []surehook.OutboxEvent{{Event: &surehook.Event{CreatedAt: noon.Add(-90 * time.Second)}}}, nil
+	return []surehook.OutboxEvent{{Event: &surehook.Event{OccurredAt: noon.Add(-90 * time.Second)}}}, nil
 }
 
 func scrape(t *testing.T, h http.Handler) string {
