@@ -55,6 +55,7 @@ type Target struct {
 	EndpointKey int64
 	Owned       bool // a lane slot is reserved: hand the row over after the commit
 	Ordered     bool // the endpoint takes its events in their owners' sequences; never Owned
+	Remote      bool // this node won't send it: others are to be told
 }
 
 // Appended is what became of one Append.
@@ -171,7 +172,7 @@ type Queue interface {
 type Lease struct {
 	Epoch int64
 	Until time.Time // monotonic
-	Nodes []int64   // epochs of all that deliver from this store, ascending; this one among them
+	Nodes []int64   // epochs of all that deliver from this store, ascending; nil: nobody else does
 }
 
 // Lasts tells whether the lease holds for so long from now on. Of the wall clock

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/surehook/surehook"
@@ -15,10 +16,10 @@ const (
 )
 
 // append matches, reserves, stores and hands over the first of the events: as
-// many as one transaction should take. outbox has the outbox row of each event,
-// or is nil. wide has, by the event's place, what follows of those that have more
+// many as one transaction should take. outbox has the row that each event comes
+// from, or is nil. wide has, by the event's place, what follows of those that have more
 // endpoints than that; mostly it is nil.
-func (e *Engine) append(ctx context.Context, events []*surehook.Event, outbox []int64) (out []surehook.Appended, wide map[int]*wideJob, err error) {
+func (e *Engine) append(ctx context.Context, events []*surehook.Event, outbox []surehook.OutboxEvent) (out []surehook.Appended, wide map[int]*wideJob, err error) {
 	for try := 1; ; try++ {
 		if err := ctx.Err(); err != nil {
 			return nil, nil, err
@@ -39,7 +40,7 @@ func (e *Engine) append(ctx context.Context, events []*surehook.Event, outbox []
 // tryAppend stores the events for the configuration as it is known. calm keeps
 // this process's own changes of endpoints off meanwhile: a storm of them, one in
 // each transaction, would turn every append away.
-func (e *Engine) tryAppend(ctx context.Context, events []*surehook.Event, outbox []int64, calm bool) ([]surehook.Appended, map[int]*wideJob, error) {
+func (e *Engine) tryAppend(ctx context.Context, events []*surehook.Event, outbox []surehook.OutboxEvent, calm bool) ([]surehook.Appended, map[int]*wideJob, error) {
 	if calm {
 		e.changes.Lock()
 		defer e.changes.Unlock()
@@ -52,21 +53,24 @@ func (e *Engine) tryAppend(ctx context.Context, events []*surehook.Event, outbox
 	var jobs map[int]*wideJob
 	for i, ev := range events {
 		matched, v := e.index.Match(ev)
+		if outbox != nil && len(outbox[i].NotFor) > 0 {
+			matched = without(matched, outbox[i].NotFor)
+		}
 		if rows > 0 && rows+len(matched) > appendRows {
 			break
 		}
 		version = min(version, v)
-		if len(matched) > wideSlice {
+		if most := e.store.MaxTargets(); len(matched) > most {
 			if jobs == nil {
 				jobs = make(map[int]*wideJob)
 			}
-			jobs[i] = e.wide.job(ev, matched[wideSlice:], e.now())
-			matched = matched[:wideSlice]
+			jobs[i] = e.wide.job(ev, matched[most:], e.now())
+			matched = matched[:most]
 		}
 		rows += len(matched)
 		item := surehook.Append{Event: ev, Targets: e.disp.Reserve(matched, len(ev.Data))}
 		if outbox != nil {
-			item.Outbox = outbox[i]
+			item.Outbox = outbox[i].ID
 		}
 		items = append(items, item)
 	}
@@ -104,8 +108,11 @@ func (e *Engine) takeBack(items []surehook.Append, err error) {
 
 func (e *Engine) handOff(items []surehook.Append, appended []surehook.Appended, jobs map[int]*wideJob) {
 	for i := range items {
+		if appended[i].Queued {
+			signal(e.outbox)
+		}
 		if len(appended[i].Deliveries) == 0 {
-			e.disp.Cancel(items[i].Targets) // a duplicate, or refused
+			e.disp.Cancel(items[i].Targets) // a duplicate, queued, or refused
 			continue
 		}
 		e.disp.HandOff(items[i].Event, items[i].Targets, appended[i].Deliveries)
@@ -151,25 +158,36 @@ func (e *Engine) fanOut(limit int, refused map[int64]bool) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	events, ids := make([]*surehook.Event, 0, len(rows)), make([]int64, 0, len(rows))
+	events, from := make([]*surehook.Event, 0, len(rows)), rows[:0]
 	for _, r := range rows {
 		if !refused[r.ID] {
-			events, ids = append(events, r.Event), append(ids, r.ID)
+			events, from = append(events, r.Event), append(from, r)
 		}
 	}
 	done := 0
 	for done < len(events) {
-		out, _, err := e.append(e.ctx, events[done:], ids[done:])
+		out, _, err := e.append(e.ctx, events[done:], from[done:])
 		if err != nil {
 			return done, err
 		}
 		for i, a := range out {
 			if a.Err != nil {
-				refused[ids[done+i]] = true
+				refused[from[done+i].ID] = true
 				e.log.Error("an event of the outbox is refused", "event_id", events[done+i].ID, "error", a.Err)
 			}
 		}
 		done += len(out)
 	}
 	return done, nil
+}
+
+// without leaves out the endpoints with some keys.
+func without(eps []*surehook.Endpoint, keys []int64) []*surehook.Endpoint {
+	out := make([]*surehook.Endpoint, 0, len(eps))
+	for _, ep := range eps {
+		if !slices.Contains(keys, ep.Key) {
+			out = append(out, ep)
+		}
+	}
+	return out
 }

@@ -54,10 +54,11 @@ type Options struct {
 	Resolver           egress.Resolver // the system's
 	DNSCache           time.Duration   // 5 s; negative: none
 
-	MaxInFlight   int // requests over all endpoints; 1024
-	MaxMemory     int // bytes of events held for delivery; 16 MiB
-	MaxEventBytes int // of one event's data; 1 MiB
-	MaxWebhooks   int // endpoints a scope; 20, negative: unlimited
+	APIOnly       bool // take events in alone: other nodes on the same store deliver them
+	MaxInFlight   int  // requests over all endpoints; 1024
+	MaxMemory     int  // bytes of events held for delivery; 16 MiB
+	MaxEventBytes int  // of one event's data; 1 MiB
+	MaxWebhooks   int  // endpoints a scope; 20, negative: unlimited
 	CarryTrace    bool
 
 	Logger  *slog.Logger
@@ -97,6 +98,7 @@ type Engine struct {
 	changes sync.RWMutex // held for reading by those that change endpoints; see append
 	tenancy sync.Mutex   // tenants change in the store and here in one order
 	wide    wide
+	replays sync.Map // ids of the background replays that run here
 
 	ctx     context.Context // ends the background loops
 	cancel  context.CancelFunc
@@ -104,6 +106,7 @@ type Engine struct {
 	notices sync.WaitGroup
 	outbox  chan struct{} // rung when the outbox may have something
 	stale   chan struct{} // rung when the configuration couldn't be read again
+	changed chan struct{} // rung when it was changed elsewhere
 	gate    sync.RWMutex  // held for reading by callers that append or start something
 	stopped bool
 	started bool
@@ -127,11 +130,11 @@ func New(opt Options) (*Engine, error) {
 		return nil, fmt.Errorf("engine: %w", err)
 	}
 	e := &Engine{opt: opt, store: opt.Store, log: opt.Logger, now: opt.Now, keys: keys, client: client, index: fanout.New(),
-		entropy: newEntropy(opt.Entropy), outbox: make(chan struct{}, 1), stale: make(chan struct{}, 1)}
+		entropy: newEntropy(opt.Entropy), outbox: make(chan struct{}, 1), stale: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	e.disp = dispatch.New(dispatch.Options{Store: opt.Store, Client: client, Keyring: keys, Logger: opt.Logger, Now: opt.Now,
 		Random: opt.Random, NewID: e.newULID, Observe: e.observe, UserAgent: opt.UserAgent, Version: opt.Version, CarryTrace: opt.CarryTrace,
-		MaxInFlight: opt.MaxInFlight, MaxMemory: opt.MaxMemory, DisabledEvent: e.disabledEvent, OnDisabled: e.onDisabled,
+		Off: opt.APIOnly, MaxInFlight: opt.MaxInFlight, MaxMemory: opt.MaxMemory, DisabledEvent: e.disabledEvent, OnDisabled: e.onDisabled,
 		Gone: e.gone})
 	return e, nil
 }
@@ -202,11 +205,15 @@ func (e *Engine) start(ctx context.Context) error {
 	if err := e.resumeWide(ctx); err != nil {
 		return err
 	}
-	if err := e.resumeReplays(ctx); err != nil {
+	if err := e.resumeReplays(ctx, 0); err != nil {
 		return err
 	}
-	e.bg.Go(e.fanOutLoop)
+	e.store.Watch(e.heard)
 	e.bg.Go(e.refreshLoop)
+	if !e.opt.APIOnly {
+		e.bg.Go(e.fanOutLoop)
+		e.bg.Go(e.replayLoop)
+	}
 	return nil
 }
 
@@ -232,63 +239,6 @@ func (e *Engine) loadTenants(ctx context.Context) error {
 			return nil
 		}
 		p.Cursor = ts[len(ts)-1].Key
-	}
-}
-
-// reload brings the index and the lanes to the store's configuration version.
-func (e *Engine) reload(ctx context.Context) error {
-	e.refresh.Lock()
-	defer e.refresh.Unlock()
-	changed, version, err := e.store.Changes(ctx, e.index.Version())
-	if err != nil {
-		return err
-	}
-	for _, ep := range changed {
-		e.disp.Update(ep) // before the index: a matched endpoint has its lane
-	}
-	e.index.Apply(changed, version)
-	return nil
-}
-
-// refreshed is reload after a change that is in the store already: whoever asked
-// for it may be gone by now, and it must reach the lanes all the same. Where
-// that fails, refreshLoop goes on.
-func (e *Engine) refreshed() {
-	ctx, cancel := context.WithTimeout(context.Background(), refreshLimit)
-	defer cancel()
-	if err := e.reload(ctx); err != nil {
-		e.log.Warn("the configuration couldn't be read again; trying again", "error", err)
-		signal(e.stale)
-	}
-}
-
-const (
-	refreshLimit = 5 * time.Second // on one reading of the configuration
-	refreshEvery = 5 * time.Second // the oldest that a configuration gets, whoever changed it
-	refreshRetry = 250 * time.Millisecond
-)
-
-// refreshLoop follows changes that were made past this engine, or that couldn't
-// be read when they were made.
-func (e *Engine) refreshLoop() {
-	wait := time.NewTimer(refreshEvery)
-	defer wait.Stop()
-	for {
-		select {
-		case <-e.ctx.Done():
-			return
-		case <-e.stale:
-			wait.Reset(refreshRetry)
-		case <-wait.C:
-			next := refreshEvery
-			ctx, cancel := context.WithTimeout(e.ctx, refreshLimit)
-			if err := e.reload(ctx); err != nil && e.ctx.Err() == nil {
-				e.log.Warn("the configuration couldn't be read; trying again", "error", err)
-				next = refreshRetry
-			}
-			cancel()
-			wait.Reset(next)
-		}
 	}
 }
 
@@ -324,6 +274,7 @@ func (e *Engine) Stop(ctx context.Context) error {
 		e.gate.Lock() // what was let in may go on to its end
 		e.stopped = true
 		e.gate.Unlock()
+		e.store.Watch(nil)
 		e.bg.Wait()
 		close(closed)
 	}()

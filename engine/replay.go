@@ -203,19 +203,28 @@ func (e *Engine) CancelReplay(ctx context.Context, id string, by Actor) error {
 	return e.store.EndReplay(ctx, id, surehook.ReplayCancelled, "", e.audit(by, "replay.cancel", id, tenant, `{"webhook":"`+r.EndpointID+`"}`))
 }
 
-func (e *Engine) resumeReplays(ctx context.Context) error {
+// resumeReplays goes on with jobs that made no progress for a while: their
+// process is gone. Where it isn't, both work on the job, and each step counts
+// once.
+func (e *Engine) resumeReplays(ctx context.Context, stale time.Duration) error {
 	jobs, err := e.store.RunningReplays(ctx)
 	if err != nil {
 		return err
 	}
 	for _, r := range jobs {
-		e.bg.Go(func() { e.runReplay(r) })
+		if _, here := e.replays.Load(r.ID); !here && e.now().Sub(r.UpdatedAt) >= stale {
+			e.bg.Go(func() { e.runReplay(r) })
+		}
 	}
 	return nil
 }
 
 // runReplay queues a job's events step by step; its cursor is stored with each.
 func (e *Engine) runReplay(r *surehook.Replay) {
+	if _, here := e.replays.LoadOrStore(r.ID, true); here {
+		return
+	}
+	defer e.replays.Delete(r.ID)
 	for wait := time.Second; e.ctx.Err() == nil; {
 		more, err := e.stepReplay(r)
 		switch {

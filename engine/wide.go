@@ -12,9 +12,8 @@ import (
 )
 
 const (
-	wideSlice   = 2000 // endpoints whose rows are written with their event
-	widePart    = 500  // endpoints between two notes of how far it got
-	wideWriters = 32   // that share the store's transactions
+	widePart    = 500 // endpoints between two notes of how far it got
+	wideWriters = 32  // that share the store's transactions
 	wideSetting = "wide_fanouts"
 )
 

@@ -34,6 +34,7 @@ type Options struct {
 	UserAgent   string                 // "": the profile's
 	Version     string                 // in the profile's
 	CarryTrace  bool                   // send the publisher's traceparent on
+	Off         bool                   // this node sends tests alone: others deliver
 	MaxInFlight int                    // requests over all endpoints
 	MaxMemory   int                    // bytes of event data that lanes hold
 	// DisabledEvent makes the event that tells of a disabled endpoint.
@@ -75,6 +76,7 @@ type Dispatcher struct {
 	slots    *slots
 	memory   memory
 	claims   chan struct{}
+	rows     chan struct{} // rung when rows may have come that no lane knows of
 	work     sync.WaitGroup
 	sweep    sync.WaitGroup
 	stop     sync.Once
@@ -84,7 +86,7 @@ type Dispatcher struct {
 // New makes a dispatcher. Start runs it.
 func New(opt Options) *Dispatcher {
 	d := &Dispatcher{opt: opt, store: opt.Store, client: opt.Client, log: opt.Logger, now: opt.Now, cut: make(chan struct{}),
-		lanes: make(map[int64]*lane), slots: newSlots(opt.MaxInFlight), claims: make(chan struct{}, 16)}
+		lanes: make(map[int64]*lane), slots: newSlots(opt.MaxInFlight), claims: make(chan struct{}, 16), rows: make(chan struct{}, 1)}
 	d.memory.limit = int64(opt.MaxMemory)
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.open, d.halt = context.WithCancel(d.ctx)
@@ -97,6 +99,9 @@ func New(opt Options) *Dispatcher {
 func (d *Dispatcher) Start() error {
 	d.started.Store(true)
 	go d.recorder.run()
+	if d.opt.Off {
+		return nil
+	}
 	if err := d.scan(d.open); err != nil {
 		return err
 	}
@@ -109,14 +114,29 @@ func (d *Dispatcher) Start() error {
 			case <-d.open.Done():
 				return
 			case <-tick.C:
-				if err := d.scan(d.open); err != nil && !d.draining.Load() {
-					d.log.Warn("looking for due deliveries failed; trying again", "error", err)
-				}
+				d.look()
 				d.shed()
+			case <-d.rows:
+				d.look()
 			}
 		}
 	})
 	return nil
+}
+
+// Look has the dispatcher ask the store, in a moment, for rows that it knows
+// nothing of.
+func (d *Dispatcher) Look() {
+	select {
+	case d.rows <- struct{}{}:
+	default:
+	}
+}
+
+func (d *Dispatcher) look() {
+	if err := d.scan(d.open); err != nil && !d.draining.Load() {
+		d.log.Warn("looking for due deliveries failed; trying again", "error", err)
+	}
 }
 
 // scan asks the store which endpoints have rows due, behind the lanes' own
@@ -170,6 +190,9 @@ func (d *Dispatcher) all() []*lane {
 // Update takes an endpoint's new configuration, tombstones included. One that is
 // older than what the lane has changes nothing.
 func (d *Dispatcher) Update(e *surehook.Endpoint) {
+	if d.opt.Off {
+		return // no lanes: nothing is promised, handed over or claimed
+	}
 	r := d.compile(e)
 	d.mu.Lock()
 	l := d.lanes[e.Key]
@@ -201,7 +224,7 @@ func limiter(perSecond float64) *rate.Limiter {
 	if perSecond <= 0 {
 		return nil
 	}
-	return rate.NewLimiter(rate.Limit(perSecond), max(int(perSecond), 1))
+	return rate.NewLimiter(rate.Limit(perSecond), burst(perSecond))
 }
 
 // forgetTombstones drops the lanes of deleted endpoints that have no rows, after
@@ -239,7 +262,9 @@ func (d *Dispatcher) Reserve(endpoints []*surehook.Endpoint, size int) []surehoo
 	targets := make([]surehook.Target, len(endpoints))
 	for i, e := range endpoints {
 		l := d.lane(e.Key)
-		targets[i] = surehook.Target{EndpointKey: e.Key, Owned: l != nil && l.reserve(size)}
+		mine := l != nil && l.mine()
+		targets[i] = surehook.Target{EndpointKey: e.Key, Ordered: e.Ordered, Remote: !mine,
+			Owned: mine && !e.Ordered && l.reserve(size)}
 	}
 	return targets
 }

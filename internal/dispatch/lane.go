@@ -177,6 +177,10 @@ func (l *lane) kick() {
 		l.endRows()
 		return
 	}
+	if l.cap() == 0 {
+		l.release() // another node's to send, since the nodes have changed
+		return
+	}
 	now := l.d.now()
 	for l.startable(now) {
 		if !l.d.slots.take(l, l.suspect()) {
@@ -244,9 +248,15 @@ func (l *lane) pause(t time.Time) {
 
 func (l *lane) limit() int {
 	if l.throttle > 0 {
-		return min(l.throttle, l.route.concurrency)
+		return min(l.throttle, l.cap())
 	}
-	return l.route.concurrency
+	return l.cap()
+}
+
+func (l *lane) ordered() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.route.Ordered
 }
 
 func (l *lane) suspect() bool { return l.breaker.failures >= suspectAt }
@@ -326,7 +336,7 @@ func (l *lane) pop() (turn, bool) {
 			l.more = true // the row is free again, by another epoch's start
 			continue
 		}
-		if now.Add(l.route.timeout + leaseMargin).After(lease.Until) {
+		if !lease.Lasts(now, l.route.timeout+leaseMargin) {
 			// The row stays: if the lease is renewed after all, nobody else will free
 			// it; and if not, its epoch is over and it is dropped above.
 			l.pause(now.Add(leaseRetry))
@@ -361,6 +371,7 @@ func (l *lane) paced(now time.Time) bool {
 	if l.limiter == nil {
 		return true
 	}
+	l.atRate()
 	r := l.limiter.ReserveN(now, 1)
 	wait := r.DelayFrom(now)
 	if wait <= 0 {

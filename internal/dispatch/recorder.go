@@ -195,6 +195,10 @@ func (r *recorder) settle(batch []result, outcomes []surehook.Outcome, got sureh
 			o.lane.dueAt(due)
 		case surehook.Release:
 			o.lane.overflow()
+		case surehook.Finish, surehook.Bury:
+			if o.lane.ordered() {
+				o.lane.overflow() // the next one of its sequence is due now
+			}
 		}
 	}
 	if len(got.Disabled) > 0 {

@@ -8,8 +8,9 @@ import (
 )
 
 const (
-	claimRetry = time.Second // until a claim that failed is tried again
-	endStep    = 1000        // rows that are ended in one transaction
+	claimRetry = time.Second            // until a claim that failed is tried again
+	claimPause = 100 * time.Millisecond // at least, after a claim that found nothing: the store's clock may be behind ours
+	endStep    = 1000                   // rows that are ended in one transaction
 )
 
 // claim takes due rows from the store.
@@ -49,7 +50,11 @@ func (l *lane) claim() {
 	}
 	l.more = l.more || got.More
 	if !got.More && !got.Next.IsZero() {
-		l.expect(got.Next)
+		next := got.Next
+		if soon := l.d.now().Add(claimPause); len(got.Rows) == 0 && next.Before(soon) {
+			next = soon
+		}
+		l.expect(next)
 	}
 	if l.d.draining.Load() {
 		l.release() // the drain has been here

@@ -198,8 +198,7 @@ func (s *Store) takeOver(c *conn, crashed bool) error {
 
 // Lease of a file is its process's for as long as it runs.
 func (s *Store) Lease() surehook.Lease {
-	epoch := s.epoch.Load()
-	return surehook.Lease{Epoch: epoch, Until: s.now().Add(time.Hour), Nodes: []int64{epoch}}
+	return surehook.Lease{Epoch: s.epoch.Load(), Until: s.now().Add(time.Hour)}
 }
 
 // Watch implements surehook.Store: nobody else changes the file.

@@ -25,8 +25,9 @@ type Factory func(t *testing.T, clock *Clock) (s surehook.Store, reopen func() s
 
 // Clock is a clock that tests set. It may be read from any goroutine.
 type Clock struct {
-	mu  sync.Mutex
-	now time.Time
+	mu    sync.Mutex
+	now   time.Time
+	watch func(time.Time)
 }
 
 // Now tells the time.
@@ -40,7 +41,17 @@ func (c *Clock) Now() time.Time {
 func (c *Clock) Advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
+	if c.now = c.now.Add(d); c.watch != nil {
+		c.watch(c.now)
+	}
+}
+
+// Watch has f told each new time before Advance returns: for a store whose clock
+// is elsewhere.
+func (c *Clock) Watch(f func(time.Time)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watch = f
 }
 
 // NewClock starts a clock at an arbitrary time that is far from UTC's day.

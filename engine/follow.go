@@ -1,0 +1,105 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/surehook/surehook"
+)
+
+// heard takes a notice of the store's: something was changed by another node, or
+// in a caller's own transaction.
+func (e *Engine) heard(c surehook.Change) {
+	if c.Config {
+		signal(e.changed)
+	}
+	if c.Outbox {
+		signal(e.outbox)
+	}
+	if c.Rows {
+		e.disp.Look()
+	}
+	for _, key := range c.Endpoints {
+		e.disp.Wake(key)
+	}
+}
+
+// reload brings the index and the lanes to the store's configuration version.
+func (e *Engine) reload(ctx context.Context) error {
+	e.refresh.Lock()
+	defer e.refresh.Unlock()
+	changed, version, err := e.store.Changes(ctx, e.index.Version())
+	if err != nil {
+		return err
+	}
+	for _, ep := range changed {
+		e.disp.Update(ep) // before the index: a matched endpoint has its lane
+	}
+	e.index.Apply(changed, version)
+	return nil
+}
+
+// refreshed is reload after a change that is in the store already: whoever asked
+// for it may be gone by now, and it must reach the lanes all the same. Where
+// that fails, refreshLoop goes on.
+func (e *Engine) refreshed() {
+	ctx, cancel := context.WithTimeout(context.Background(), refreshLimit)
+	defer cancel()
+	if err := e.reload(ctx); err != nil {
+		e.log.Warn("the configuration couldn't be read again; trying again", "error", err)
+		signal(e.stale)
+	}
+}
+
+const (
+	refreshLimit = 5 * time.Second // on one reading of the configuration
+	refreshEvery = 5 * time.Second // the oldest that a configuration gets, whoever changed it
+	refreshRetry = 250 * time.Millisecond
+)
+
+// refreshLoop follows changes that were made past this engine, or that couldn't
+// be read when they were made.
+func (e *Engine) refreshLoop() {
+	wait := time.NewTimer(refreshEvery)
+	defer wait.Stop()
+	for {
+		select {
+		case <-e.ctx.Done():
+			return
+		case <-e.stale:
+			wait.Reset(refreshRetry)
+		case <-e.changed:
+			wait.Reset(0)
+		case <-wait.C:
+			next := refreshEvery
+			ctx, cancel := context.WithTimeout(e.ctx, refreshLimit)
+			if err := e.reload(ctx); err != nil && e.ctx.Err() == nil {
+				e.log.Warn("the configuration couldn't be read; trying again", "error", err)
+				next = refreshRetry
+			}
+			cancel()
+			wait.Reset(next)
+		}
+	}
+}
+
+const (
+	replayCheck = 30 * time.Second // between two looks for replays whose node is gone
+	replayStale = time.Minute      // without progress
+)
+
+// replayLoop takes up background replays that a node left behind.
+func (e *Engine) replayLoop() {
+	tick := time.NewTicker(replayCheck)
+	defer tick.Stop()
+	for {
+		select {
+		case <-e.ctx.Done():
+			return
+		case <-tick.C:
+			if err := e.resumeReplays(e.ctx, replayStale); err != nil && e.ctx.Err() == nil {
+				e.log.Warn("running replays couldn't be listed; trying again", "error", err)
+			}
+		}
+	}
+}
