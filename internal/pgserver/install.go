@@ -45,6 +45,14 @@ func Install(ctx context.Context) error {
 }
 
 func install(ctx context.Context, apt string) (err error) {
+	run := func(args ...string) error {
+		cmd := exec.CommandContext(ctx, apt, args...)
+		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("pgserver: apt-get %s: %w\n%s", args[0], err, tail(string(out)))
+		}
+		return nil
+	}
 	if err := os.MkdirAll(filepath.Dir(createCluster), 0o755); err != nil {
 		return err
 	}
@@ -52,15 +60,11 @@ func install(ctx context.Context, apt string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.Remove(createCluster)) }()
-	for _, args := range [][]string{
-		{"update", "-q"},
-		{"install", "-q", "-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300", "postgresql"},
-	} {
-		cmd := exec.CommandContext(ctx, apt, args...)
-		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("pgserver: apt-get %s: %w\n%s", args[0], err, tail(string(out)))
-		}
+	// A list of packages that can't be read, of some other source, is no reason
+	// to give up: what is known may do.
+	stale := run("update", "-q")
+	if err := run("install", "-q", "-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300", "postgresql"); err != nil {
+		return errors.Join(stale, err)
 	}
 	return nil
 }

@@ -14,13 +14,14 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) {
 	if os.Getenv(orphan) != "" {
 		beOrphaned()
 	}
-	os.Exit(Main(m))
+	goleak.VerifyTestMain(Suite{M: m})
 }
 
 // fast is for clusters that no test pulls the plug of.

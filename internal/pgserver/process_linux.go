@@ -97,11 +97,8 @@ func finish(children []int) {
 }
 
 // sweep removes from shared memory what a killed server left there and no
-// restart cleaned up.
+// restart cleaned up. One that ended by itself has removed its postmaster.pid.
 func (s *Server) sweep() {
-	if len(s.litter) == 0 {
-		return
-	}
 	for _, file := range s.litter {
 		_ = os.Remove(file) // the server may have done so
 	}

@@ -1,7 +1,7 @@
 package pgserver
 
 import (
-	"fmt"
+	"errors"
 	"os"
 	osuser "os/user"
 	"strconv"
@@ -35,5 +35,5 @@ func unprivileged() (user, error) {
 		}
 		return user{name: name, change: true, uid: uint32(uid), gid: uint32(gid)}, nil
 	}
-	return user{}, fmt.Errorf("pgserver: PostgreSQL doesn't run as root, and there is no user postgres or nobody: create one, or run as another user")
+	return user{}, errors.New("pgserver: PostgreSQL doesn't run as root, and there is no user postgres or nobody: create one, or run as another user")
 }
