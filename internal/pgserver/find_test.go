@@ -46,7 +46,7 @@ func TestFind(t *testing.T) {
 	fake(t, at("new/15/bin"), "15.18 (Debian 15.18-0+deb12u1)", "postgres", "initdb")
 	fake(t, at("new/101/bin"), "101beta1", "postgres", "initdb")
 	fake(t, at("new/102/bin"), "102", "postgres") // a server without initdb
-	places := append(old, at("new/*/bin"))
+	places := []string{at("lib/*/bin"), at("new/*/bin")}
 	want := func(dir string) {
 		t.Helper()
 		if got, err := find(places); err != nil || got != at(dir) {

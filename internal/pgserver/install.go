@@ -33,7 +33,7 @@ func Install(ctx context.Context) error {
 	if _, err := lock.TryLockContext(ctx, 100*time.Millisecond); err != nil {
 		return fmt.Errorf("pgserver: waiting for another process that installs PostgreSQL: %w", err)
 	}
-	defer lock.Close()
+	defer func() { _ = lock.Close() }() // it ends with the process anyway
 	if _, missing = Find(); missing == nil {
 		return nil
 	}
@@ -46,17 +46,17 @@ func Install(ctx context.Context) error {
 
 func install(ctx context.Context, apt string) (err error) {
 	run := func(args ...string) error {
-		cmd := exec.CommandContext(ctx, apt, args...)
+		cmd := exec.CommandContext(ctx, apt, args...) //nolint:gosec // apt-get from the PATH
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("pgserver: apt-get %s: %w\n%s", args[0], err, tail(string(out)))
 		}
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(createCluster), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(createCluster), 0o755); err != nil { //nolint:gosec // the package makes it so too
 		return err
 	}
-	if err := os.WriteFile(createCluster, []byte("create_main_cluster = false\n"), 0o644); err != nil {
+	if err := os.WriteFile(createCluster, []byte("create_main_cluster = false\n"), 0o644); err != nil { //nolint:gosec // others may read what it says
 		return err
 	}
 	defer func() { err = errors.Join(err, os.Remove(createCluster)) }()

@@ -72,7 +72,7 @@ func connect(t *testing.T, dsn string) *pgx.Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.Close(context.Background()) })
+	t.Cleanup(func() { _ = c.Close(context.Background()) }) // some tests end the server
 	return c
 }
 
@@ -228,7 +228,7 @@ func TestTakenPort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	taken := l.Addr().(*net.TCPAddr).Port
 	s := start(t, Config{Settings: fast, port: taken})
 	if s.Port() == taken {
@@ -272,7 +272,11 @@ func TestLongPath(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(root) })
+	t.Cleanup(func() {
+		if err := os.RemoveAll(root); err != nil {
+			t.Error(err)
+		}
+	})
 	dir := filepath.Join(root, strings.Repeat("a", 60), strings.Repeat("ü b'", 10))
 	if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(root, 0o755)); err != nil {
 		t.Fatal(err)

@@ -45,7 +45,7 @@ func (p *process) run(r, w *os.File, started chan<- error) {
 	defer runtime.UnlockOSThread()
 	defer r.Close()
 	err := p.cmd.Start()
-	w.Close()
+	_ = w.Close() // our copy; the server has its own
 	started <- err
 	if err != nil {
 		return
@@ -78,7 +78,7 @@ func (p *process) await(d time.Duration) bool {
 // command prepares a program of PostgreSQL to run as the server's user in the
 // server's folder, untouched by the environment's settings for clients.
 func (s *Server) command(ctx context.Context, program string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, s.program(program), args...)
+	cmd := exec.CommandContext(ctx, s.program(program), args...) //nolint:gosec // a program that Find found
 	cmd.Dir = s.dir
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.dir, "LC_ALL=C", "TZ=UTC"}
 	cmd.SysProcAttr = s.user.attr()
@@ -135,7 +135,7 @@ type guard struct {
 func newGuard(dir string) (*guard, error) {
 	// Its output goes nowhere: a test binary isn't done while a child holds its
 	// output.
-	cmd := exec.CommandContext(context.Background(), "/bin/sh", "-c", guardScript, "sh", dir)
+	cmd := exec.CommandContext(context.Background(), "/bin/sh", "-c", guardScript, "sh", dir) //nolint:gosec // a constant script, and a folder that we made
 	cmd.Dir = "/"
 	cmd.SysProcAttr = apart()
 	stdin, err := cmd.StdinPipe()
@@ -150,7 +150,7 @@ func newGuard(dir string) (*guard, error) {
 
 // dismiss lets the guard clean up now, and waits for it.
 func (g *guard) dismiss() error {
-	g.stdin.Close()
+	_ = g.stdin.Close() // nothing is written to it
 	return g.cmd.Wait()
 }
 

@@ -102,6 +102,9 @@ func (s *Server) admin(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
+// hangUp ends a connection. Whether the server heard it doesn't matter.
+func hangUp(ctx context.Context, conn *pgx.Conn) { _ = conn.Close(ctx) }
+
 // exec runs statements over a connection of its own.
 func (s *Server) exec(ctx context.Context, statements ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
@@ -110,7 +113,7 @@ func (s *Server) exec(ctx context.Context, statements ...string) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close(ctx)
+	defer hangUp(ctx, conn)
 	for _, sql := range statements {
 		if _, err := conn.Exec(ctx, sql); err != nil {
 			return fmt.Errorf("pgserver: %s: %w", sql, err)

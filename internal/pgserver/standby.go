@@ -104,7 +104,7 @@ func (s *Server) until(ctx context.Context, limit time.Duration, what string, as
 			if err != nil {
 				return false, err
 			}
-			defer conn.Close(ctx)
+			defer hangUp(ctx, conn)
 			return ask(conn)
 		}()
 		if ctx.Err() != nil {
@@ -137,7 +137,7 @@ func (s *Server) Promote(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close(ctx)
+	defer hangUp(ctx, conn)
 	var ok bool
 	if err := conn.QueryRow(ctx, "SELECT pg_promote(true, $1)", int(startTimeout.Seconds())).Scan(&ok); err != nil {
 		return fmt.Errorf("pgserver: promote: %w", err)
@@ -164,7 +164,7 @@ func (s *Server) SetSettings(ctx context.Context, settings map[string]string) er
 	if err != nil {
 		return err
 	}
-	defer conn.Close(ctx)
+	defer hangUp(ctx, conn)
 	auto := filepath.Join(s.data(), "postgresql.auto.conf")
 	before, err := os.ReadFile(auto)
 	if err != nil {
