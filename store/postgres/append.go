@@ -1,0 +1,348 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"hash/fnv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/surehook/surehook"
+)
+
+// appendSQL stores a batch: the ids first, in one order for all nodes, then the
+// events whose ids were new, their sequences and their pending rows. Rows are
+// held ($1) only while this node's lease stands, which the lock keeps true until
+// the commit. An item whose configuration version is not today's is left out.
+const appendSQL = `WITH t AS MATERIALIZED (
+	SELECT surehook.clock() AS ms, (SELECT value FROM surehook.counters WHERE name = 'config') AS config
+), me AS MATERIALIZED (
+	SELECT epoch FROM surehook.nodes WHERE epoch = $1 FOR KEY SHARE
+), o AS (
+	DELETE FROM surehook.outbox b USING unnest($2::bigint[], $3::bigint[]) x(id, version), t
+	WHERE b.id = x.id AND x.version = t.config RETURNING b.id
+), i AS MATERIALIZED (
+	SELECT i.*, t.ms, ((t.ms - 1577836800000) << 22) | (i.low & 4194303) AS key
+	FROM unnest($4::int[], $5::bigint[], $6::bigint[], $7::bigint[], $8::text[], $9::text[], $10::bytea[], $11::text[], $12::text[],
+		$13::text[], $14::text[], $15::bigint[], $16::text[], $17::text[], $18::bytea[])
+		i(n, low, version, outbox, tenant, id, hash, type, identity, owner, subjects, occurred_at, trace, about, data), t
+	WHERE i.version = t.config AND (i.outbox = 0 OR i.outbox IN (SELECT id FROM o))
+), k AS (
+	INSERT INTO surehook.event_keys (id, tenant, key, hash) SELECT id, tenant, key, hash FROM i ORDER BY id, tenant, n
+	ON CONFLICT DO NOTHING RETURNING key
+), s AS (
+	SELECT i.key, i.tenant, i.owner, w.last + row_number() OVER (PARTITION BY i.tenant, i.owner ORDER BY i.n) AS sequence
+	FROM i JOIN k ON k.key = i.key JOIN surehook.owners w ON w.tenant = i.tenant AND w.owner = i.owner WHERE i.owner <> ''
+), u AS (
+	UPDATE surehook.owners w SET last = m.last FROM (SELECT tenant, owner, max(sequence) AS last FROM s GROUP BY tenant, owner) m
+	WHERE w.tenant = m.tenant AND w.owner = m.owner
+), e AS (
+	INSERT INTO surehook.events (key, tenant, id, type, identity, owner, sequence, subjects, occurred_at, created_at, trace, about, data)
+	SELECT i.key, i.tenant, i.id, i.type, i.identity, i.owner, coalesce(s.sequence, 0), i.subjects, i.occurred_at, i.ms, i.trace, i.about, i.data
+	FROM i JOIN k ON k.key = i.key LEFT JOIN s ON s.key = i.key
+), p AS (
+	INSERT INTO surehook.pending (event_key, endpoint_key, id, owner, due, order_key, sequence, attempt, first_attempt, size)
+	SELECT i.key, x.endpoint_key, x.id, CASE WHEN x.owned THEN (SELECT epoch FROM me) END, i.ms, nullif(x.order_key, 0), coalesce(s.sequence, 0),
+		0, 1, length(i.data)
+	FROM unnest($19::int[], $20::bigint[], $21::bigint[], $22::bool[], $23::bigint[]) x(n, endpoint_key, id, owned, order_key)
+	JOIN i ON i.n = x.n JOIN k ON k.key = i.key LEFT JOIN s ON s.key = i.key
+)
+SELECT i.n, i.key, t.ms, (SELECT epoch FROM me), k.key IS NOT NULL, coalesce(s.sequence, 0), t.config
+FROM t LEFT JOIN i ON true LEFT JOIN k ON k.key = i.key LEFT JOIN s ON s.key = i.key`
+
+// appendJob is one call of Append.
+type appendJob struct {
+	version int64
+	items   []surehook.Append
+	out     []surehook.Appended
+	changed bool // the configuration isn't that of version
+	done    chan error
+}
+
+func (j *appendJob) weight() int {
+	n := 0
+	for i := range j.items {
+		n += 1 + len(j.items[i].Targets)
+	}
+	return n
+}
+
+// Append implements surehook.Appender.
+func (s *Store) Append(_ context.Context, version int64, items []surehook.Append) ([]surehook.Appended, error) {
+	j := &appendJob{version: version, items: items, out: make([]surehook.Appended, len(items)), done: make(chan error, 1)}
+	if err := s.append.do(j); err != nil {
+		return nil, err
+	}
+	if j.changed {
+		return nil, surehook.ErrConfigChanged
+	}
+	return j.out, nil
+}
+
+// appendBatch stores the jobs in one transaction. When one of them fails, the
+// others must not suffer: each then gets its own; and then each of its events.
+func (s *Store) appendBatch(jobs []*appendJob) {
+	err := s.tryAppend(jobs)
+	switch {
+	case err == nil || surehook.CodeOf(err) == surehook.Unavailable || surehook.CodeOf(err) == surehook.Stopping:
+		for _, j := range jobs {
+			j.done <- err
+		}
+	case len(jobs) > 1:
+		for _, j := range jobs {
+			s.appendBatch([]*appendJob{j})
+		}
+	case len(jobs[0].items) > 1:
+		jobs[0].done <- s.appendEach(jobs[0])
+	default:
+		s.log.Error("an event couldn't be stored", "event_id", jobs[0].items[0].Event.ID, "error", err)
+		jobs[0].out[0] = surehook.Appended{Err: err}
+		jobs[0].done <- nil
+	}
+}
+
+// appendEach stores a job's events one by one. Once one is stored, an error of
+// the store is the later ones' answer alone.
+func (s *Store) appendEach(j *appendJob) error {
+	for i := range j.items {
+		one := &appendJob{version: j.version, items: j.items[i : i+1], out: j.out[i : i+1], done: make(chan error, 1)}
+		s.appendBatch([]*appendJob{one})
+		err := <-one.done
+		switch {
+		case err == nil && one.changed && i == 0:
+			j.changed = true
+			return nil
+		case err == nil && one.changed:
+			err = surehook.ErrConfigChanged
+		case err != nil && i == 0:
+			return err
+		}
+		if err != nil {
+			j.out[i] = surehook.Appended{Err: err}
+		}
+	}
+	return nil
+}
+
+// tryAppend stores the jobs in one transaction, and tells each event's answer.
+func (s *Store) tryAppend(jobs []*appendJob) error {
+	ctx, cancel := context.WithTimeout(context.Background(), writeLimit)
+	defer cancel()
+	b, err := s.newAppendBatch(ctx, jobs)
+	if err != nil {
+		return wrap(err)
+	}
+	epoch := s.Lease().Epoch
+	err = s.again(ctx, func() error {
+		b.reset()
+		if len(b.owners) > 0 {
+			return s.appendOwned(ctx, epoch, b)
+		}
+		return s.appendRows(ctx, s.pool, epoch, b)
+	})
+	if err != nil {
+		if gone(err) {
+			s.doubt(epoch)
+		}
+		return wrap(err)
+	}
+	return wrap(s.answer(ctx, b))
+}
+
+// appendRows runs appendSQL and keeps what it answered.
+func (s *Store) appendRows(ctx context.Context, q rowsQuerier, epoch int64, b *appendBatch) error {
+	rows, err := q.Query(ctx, s.q(appendSQL), b.args(epoch)...)
+	if err != nil {
+		return err
+	}
+	var n *int32
+	var key, mine *int64
+	var ms, sequence, config int64
+	var fresh bool
+	_, err = pgx.ForEachRow(rows, []any{&n, &key, &ms, &mine, &fresh, &sequence, &config}, func() error {
+		b.config = config
+		if n == nil {
+			return nil
+		}
+		r := &b.refs[*n]
+		r.key, r.sequence, r.ms, r.state, r.epoch = *key, sequence, ms, twin, 0
+		if fresh {
+			r.state = stored
+		}
+		if mine != nil {
+			r.epoch = *mine
+		}
+		return nil
+	})
+	return err
+}
+
+// answer fills in the jobs' answers, after the commit. Events whose id was there
+// already are looked up.
+func (s *Store) answer(ctx context.Context, b *appendBatch) error {
+	var twins []*ref
+	for i := range b.refs {
+		r := &b.refs[i]
+		out, item := r.out, r.item
+		switch r.state {
+		case left:
+			if r.job.version != b.config {
+				r.job.changed = true
+			} else {
+				*out = surehook.Appended{Duplicate: true} // another fan-out took its outbox row
+			}
+		case queued:
+			*out = surehook.Appended{Queued: true}
+		case twin:
+			twins = append(twins, r)
+		case stored:
+			e := item.Event
+			e.Key, e.CreatedAt, e.Sequence = r.key, at(r.ms), r.sequence
+			*out = surehook.Appended{EventKey: r.key}
+			if len(item.Targets) > 0 {
+				out.Deliveries = make([]surehook.Delivery, len(item.Targets))
+			}
+			for t, target := range item.Targets {
+				d := surehook.Delivery{ID: r.ids[t], EventKey: r.key, EndpointKey: target.EndpointKey, FirstAttempt: 1, Due: at(r.ms)}
+				if target.Owned {
+					d.Epoch = r.epoch
+				}
+				out.Deliveries[t] = d
+			}
+		}
+	}
+	if len(twins) == 0 {
+		return nil
+	}
+	return s.answerTwins(ctx, twins)
+}
+
+func (s *Store) answerTwins(ctx context.Context, twins []*ref) error {
+	ids, tenants := make([]string, len(twins)), make([]string, len(twins))
+	for i, r := range twins {
+		ids[i], tenants[i] = r.item.Event.ID, r.item.Event.Tenant
+	}
+	rows, err := s.pool.Query(ctx, s.q(`SELECT k.id, k.tenant, k.key, k.hash FROM unnest($1::text[], $2::text[]) x(id, tenant)
+		JOIN surehook.event_keys k ON k.id = x.id AND k.tenant = x.tenant`), ids, tenants)
+	if err != nil {
+		return err
+	}
+	type found struct {
+		key  int64
+		hash []byte
+	}
+	known := make(map[[2]string]found)
+	var id, tenant string
+	var f found
+	if _, err := pgx.ForEachRow(rows, []any{&id, &tenant, &f.key, &f.hash}, func() error {
+		known[[2]string{strings.Clone(id), strings.Clone(tenant)}] = found{f.key, bytes.Clone(f.hash)}
+		return nil
+	}); err != nil {
+		return err
+	}
+	for _, r := range twins {
+		f, ok := known[[2]string{r.item.Event.ID, r.item.Event.Tenant}]
+		switch {
+		case !ok: // it went between the two statements: retention is that quick only with very old ids
+			*r.out = surehook.Appended{Err: unavailable("the event's id was just being removed", nil)}
+		case bytes.Equal(f.hash, r.hash):
+			*r.out = surehook.Appended{Duplicate: true, EventKey: f.key}
+		default:
+			*r.out = surehook.Appended{EventKey: f.key, Err: conflict("an event with this id and other content exists")}
+		}
+	}
+	return nil
+}
+
+// orderKey names an owner's sequence at an ordered endpoint. Two owners with one
+// key wait for each other, which is harmless.
+func orderKey(e *surehook.Event) int64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(e.Tenant + "\x00" + e.Owner)) // never fails
+	return int64(h.Sum64()) | 1                         // 0 is none
+}
+
+// appender gathers calls of Append into transactions.
+type appender struct {
+	s    *Store
+	jobs chan *appendJob // unbuffered: a job that was taken is always answered
+	quit chan struct{}
+	gone chan struct{}
+}
+
+const (
+	appendWorkers = 2   // transactions at once: one gathers while another commits
+	appendWeight  = 768 // rows in one transaction, about
+	busyWeight    = 24  // from there on a transaction waits a moment for company
+	gatherPause   = 500 * time.Microsecond
+)
+
+func startAppender(s *Store) *appender {
+	a := &appender{s: s, jobs: make(chan *appendJob), quit: make(chan struct{}), gone: make(chan struct{})}
+	done := make(chan struct{}, appendWorkers)
+	for range appendWorkers {
+		go func() {
+			a.work()
+			done <- struct{}{}
+		}()
+	}
+	go func() {
+		for range appendWorkers {
+			<-done
+		}
+		close(a.gone)
+	}()
+	return a
+}
+
+// stop finishes the jobs that wait.
+func (a *appender) stop() {
+	close(a.quit)
+	<-a.gone
+}
+
+func (a *appender) do(j *appendJob) error {
+	select {
+	case a.jobs <- j:
+		return <-j.done
+	case <-a.gone:
+		return errClosed
+	}
+}
+
+func (a *appender) work() {
+	busy := false
+	for {
+		var first *appendJob
+		select {
+		case first = <-a.jobs:
+		case <-a.quit:
+			select {
+			case first = <-a.jobs:
+			default:
+				return
+			}
+		}
+		if busy {
+			time.Sleep(gatherPause) //nolint:forbidigo // the pause is the point
+		}
+		batch, weight := []*appendJob{first}, first.weight()
+	gather:
+		for weight < appendWeight {
+			select {
+			case j := <-a.jobs:
+				batch, weight = append(batch, j), weight+j.weight()
+			default:
+				break gather
+			}
+		}
+		busy = weight >= busyWeight
+		start := time.Now()
+		a.s.appendBatch(batch)
+		if a.s.opt.OnBatch != nil {
+			a.s.opt.OnBatch(BatchStats{Jobs: len(batch), Duration: time.Since(start)})
+		}
+	}
+}

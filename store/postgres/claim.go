@@ -1,0 +1,368 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/surehook/surehook"
+)
+
+// A row that was lost with its node this often is a suspect: it is out alone,
+// of all suspects of the node, so that a crash says which one it was. And this
+// often, it is given up.
+const (
+	lostAlone = 3 // as in the statements below, and in the index pending_suspect
+	lostDead  = 8
+)
+
+// suspectRetry is the time until an endpoint whose suspects wait for another
+// one to come back should look again.
+const suspectRetry = time.Second
+
+const (
+	claimGate = `SELECT surehook.clock(), EXISTS (SELECT 1 FROM surehook.endpoints WHERE key = $1 AND enabled AND NOT deleted),
+		coalesce((SELECT ordered FROM surehook.endpoints WHERE key = $1), false),
+		EXISTS (SELECT 1 FROM surehook.pending WHERE lost >= 3 AND owner = $2)`
+	claimRows = `SELECT event_key, id, attempt, first_attempt, due, lost, size, coalesce(order_key, 0), sequence FROM surehook.pending
+		WHERE endpoint_key = $1 AND owner IS NULL AND due <= (SELECT surehook.clock()) AND (NOT $3 OR lost < 3 OR lost >= 8)
+		ORDER BY due, event_key LIMIT $2 FOR UPDATE SKIP LOCKED`
+	claimTake = `UPDATE surehook.pending p SET owner = $1 FROM unnest($3::bigint[]) x(event_key)
+		WHERE p.event_key = x.event_key AND p.endpoint_key = $2`
+	claimEvents = `SELECT ` + eventColumns + `, e.data FROM surehook.events e WHERE e.key = ANY($1)`
+	claimNext   = `SELECT coalesce((SELECT due FROM surehook.pending WHERE endpoint_key = $1 AND owner IS NULL AND (NOT $2 OR lost < 3) ORDER BY due LIMIT 1), 0),
+		CASE WHEN $2 THEN coalesce((SELECT min(due) FROM surehook.pending WHERE lost >= 3 AND owner IS NULL AND endpoint_key = $1), 0) ELSE 0 END`
+)
+
+// parked is the due time of an ordered row that waits for the one before it.
+const parked = int64(1) << 60
+
+// candidate is a row that may be claimed.
+type candidate struct {
+	surehook.Delivery
+	size            int
+	order, sequence int64
+}
+
+// Claim implements surehook.Queue.
+func (s *Store) Claim(ctx context.Context, endpoint int64, limit, maxBytes int) (surehook.Claim, error) {
+	epoch := s.Lease().Epoch
+	var out surehook.Claim
+	err := s.change(ctx, func(ctx context.Context, tx pgx.Tx) (err error) {
+		out, err = s.claim(ctx, tx, epoch, endpoint, limit, maxBytes)
+		return err
+	})
+	if err != nil {
+		if surehook.CodeOf(err) == surehook.Unavailable {
+			s.doubt(epoch) // an error must mean that nothing is held
+		}
+		return surehook.Claim{}, err
+	}
+	return out, nil
+}
+
+func (s *Store) claim(ctx context.Context, tx pgx.Tx, epoch, endpoint int64, limit, maxBytes int) (surehook.Claim, error) {
+	var out surehook.Claim
+	var now int64
+	var live, ordered, held bool
+	if err := tx.QueryRow(ctx, s.q(claimGate), endpoint, epoch).Scan(&now, &live, &ordered, &held); err != nil || !live {
+		return out, err
+	}
+	rows, err := s.candidates(ctx, tx, epoch, endpoint, limit, held)
+	if err != nil {
+		return out, err
+	}
+	if ordered {
+		if rows, err = s.heads(ctx, tx, endpoint, rows); err != nil {
+			return out, err
+		}
+	}
+	take, crashed, suspect := choose(rows, maxBytes)
+	if out.Rows, err = s.take(ctx, tx, epoch, endpoint, take); err != nil {
+		return out, err
+	}
+	if err := s.end(ctx, tx, endpoint, crashed, surehook.Crashed, now, true); err != nil {
+		return out, err
+	}
+	held = held || suspect
+	var next, other int64
+	if err := tx.QueryRow(ctx, s.q(claimNext), endpoint, held).Scan(&next, &other); err != nil {
+		return out, err
+	}
+	if next != 0 && next < parked {
+		out.Next, out.More = at(next), next <= now
+	}
+	if other != 0 && !out.More {
+		if other <= now {
+			other = now + suspectRetry.Milliseconds()
+		}
+		if out.Next.IsZero() || other < next {
+			out.Next = at(other)
+		}
+	}
+	return out, nil
+}
+
+// candidates locks due rows. The lock on the node's own row makes sure that it
+// lives until the commit; without a lease nothing is taken.
+func (s *Store) candidates(ctx context.Context, tx pgx.Tx, epoch, endpoint int64, limit int, held bool) ([]candidate, error) {
+	tag, err := tx.Exec(ctx, s.q(`SELECT 1 FROM surehook.nodes WHERE epoch = $1 FOR KEY SHARE`), epoch)
+	if err != nil || tag.RowsAffected() == 0 {
+		return nil, err
+	}
+	rows, err := tx.Query(ctx, s.q(claimRows), endpoint, limit, held)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (candidate, error) {
+		c := candidate{Delivery: surehook.Delivery{EndpointKey: endpoint, Epoch: epoch}}
+		var due int64
+		err := row.Scan(&c.EventKey, &c.ID, &c.Attempt, &c.FirstAttempt, &due, &c.Lost, &c.size, &c.order, &c.sequence)
+		c.Due = at(due)
+		return c, err
+	})
+}
+
+// choose picks what one claim gives: rows up to maxBytes, and a suspect alone.
+// Rows that were lost too often are given up.
+func choose(rows []candidate, maxBytes int) (take []candidate, crashed []surehook.Delivery, suspect bool) {
+	size := 0
+	for _, c := range rows {
+		switch {
+		case c.Lost >= lostDead:
+			crashed = append(crashed, c.Delivery)
+			continue
+		case suspect || (size >= maxBytes && len(take) > 0):
+			return take, crashed, suspect
+		case c.Lost >= lostAlone && len(take) > 0:
+			return take, crashed, suspect
+		}
+		take = append(take, c)
+		size += c.size
+		suspect = c.Lost >= lostAlone
+	}
+	return take, crashed, suspect
+}
+
+// take makes the rows this node's, and reads their events.
+func (s *Store) take(ctx context.Context, tx pgx.Tx, epoch, endpoint int64, rows []candidate) ([]surehook.Claimed, error) {
+	if len(rows) == 0 {
+		return nil, nil
+	}
+	keys := make([]int64, len(rows))
+	out := make([]surehook.Claimed, len(rows))
+	place := make(map[int64]int, len(rows))
+	for i, c := range rows {
+		keys[i], out[i].Delivery, place[c.EventKey] = c.EventKey, c.Delivery, i
+	}
+	batch := &pgx.Batch{}
+	batch.Queue(s.q(claimTake), epoch, endpoint, keys)
+	batch.Queue(s.q(claimEvents), keys).Query(func(rows pgx.Rows) error {
+		events, err := pgx.CollectRows(rows, scanEventData)
+		for _, e := range events {
+			out[place[e.Key]].Event = e
+		}
+		return err
+	})
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return nil, err
+	}
+	for i := range out {
+		if out[i].Event == nil { // its partition is gone: the attempt says so
+			out[i].Event = &surehook.Event{Key: keys[i], Erased: true}
+		}
+	}
+	return out, nil
+}
+
+// heads keeps of an ordered endpoint's rows those that are next in their owner's
+// sequence, and parks the others: they are due when the one before them goes.
+// The rows are locked, so whoever removes a head waits, and then finds them
+// parked.
+func (s *Store) heads(ctx context.Context, tx pgx.Tx, endpoint int64, rows []candidate) ([]candidate, error) {
+	events := make([]int64, 0, len(rows))
+	for _, c := range rows {
+		if c.order != 0 {
+			events = append(events, c.EventKey)
+		}
+	}
+	if len(events) == 0 {
+		return rows, nil
+	}
+	// One that is out already, of whatever place, is waited for as well.
+	blocked, err := tx.Query(ctx, s.q(`UPDATE surehook.pending p SET due = $3 WHERE p.endpoint_key = $1 AND p.event_key = ANY($2)
+		AND EXISTS (SELECT 1 FROM surehook.pending b WHERE b.endpoint_key = $1 AND b.order_key = p.order_key
+			AND (b.sequence < p.sequence OR b.owner IS NOT NULL) AND b.event_key <> p.event_key) RETURNING p.event_key`), endpoint, events, parked)
+	if err != nil {
+		return nil, err
+	}
+	behind := make(map[int64]bool)
+	var key int64
+	if _, err := pgx.ForEachRow(blocked, []any{&key}, func() error { behind[key] = true; return nil }); err != nil {
+		return nil, err
+	}
+	out := rows[:0]
+	for _, c := range rows {
+		if !behind[c.EventKey] {
+			out = append(out, c)
+		}
+	}
+	return out, nil
+}
+
+// End implements surehook.Queue.
+func (s *Store) End(ctx context.Context, endpoint int64, code surehook.Code, dueOnly, letters bool, limit int) (int, error) {
+	n := 0
+	err := s.change(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		n = 0
+		// It may have been enabled again since the caller looked.
+		var live bool
+		var now int64
+		if err := tx.QueryRow(ctx, s.q(`SELECT surehook.clock(), EXISTS (SELECT 1 FROM surehook.endpoints WHERE key = $1 AND enabled AND NOT deleted)`),
+			endpoint).Scan(&now, &live); err != nil || live {
+			return err
+		}
+		before := now
+		if !dueOnly {
+			before = maxKey
+		}
+		rows, err := tx.Query(ctx, s.q(`SELECT event_key, id, attempt, first_attempt FROM surehook.pending
+			WHERE endpoint_key = $1 AND owner IS NULL AND due <= $2 ORDER BY due, event_key LIMIT $3 FOR UPDATE SKIP LOCKED`), endpoint, before, limit)
+		if err != nil {
+			return err
+		}
+		ending, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (surehook.Delivery, error) {
+			d := surehook.Delivery{EndpointKey: endpoint}
+			err := row.Scan(&d.EventKey, &d.ID, &d.Attempt, &d.FirstAttempt)
+			return d, err
+		})
+		if err != nil {
+			return err
+		}
+		n = len(ending)
+		return s.end(ctx, tx, endpoint, ending, code, now, letters)
+	})
+	return n, err
+}
+
+// end removes locked rows; with letters each leaves a dead letter, and an
+// attempt that tells why no request was made.
+func (s *Store) end(ctx context.Context, tx pgx.Tx, endpoint int64, rows []surehook.Delivery, code surehook.Code, now int64, letters bool) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	events := make([]int64, len(rows))
+	for i := range rows {
+		events[i] = rows[i].EventKey
+	}
+	gone, err := tx.Query(ctx, s.q(`DELETE FROM surehook.pending WHERE endpoint_key = $1 AND event_key = ANY($2)
+		RETURNING coalesce(order_key, 0)`), endpoint, events)
+	if err != nil {
+		return err
+	}
+	var orders sequences
+	var order int64
+	if _, err := pgx.ForEachRow(gone, []any{&order}, func() error { orders.add(endpoint, order); return nil }); err != nil {
+		return err
+	}
+	if !letters {
+		return s.unpark(ctx, tx, orders)
+	}
+	ids, err := s.ids.take(ctx, tx, 2*len(rows))
+	if err != nil {
+		return err
+	}
+	attempts, dead := make([]*surehook.Attempt, len(rows)), make([]letter, len(rows))
+	for i, d := range rows {
+		attempts[i] = &surehook.Attempt{Key: keyOf(now, ids[2*i]), ID: newAttemptID(now), EventKey: d.EventKey, EndpointKey: endpoint,
+			Number: d.Attempt + 1, Status: surehook.AttemptDead, Code: code, CreatedAt: at(now)}
+		dead[i] = letter{key: keyOf(now, ids[2*i+1]), event: d.EventKey, endpoint: endpoint, pending: d.ID, code: code, attempts: d.Attempt + 1}
+	}
+	if _, err := s.insertAttempts(ctx, tx, attempts); err != nil {
+		return err
+	}
+	if err := s.insertLetters(ctx, tx, dead, now); err != nil {
+		return err
+	}
+	return s.unpark(ctx, tx, orders)
+}
+
+// sequences are owners' sequences at ordered endpoints, each once.
+type sequences struct{ endpoints, orders []int64 }
+
+func (q *sequences) add(endpoint, order int64) {
+	if order == 0 {
+		return
+	}
+	for i := range q.orders {
+		if q.orders[i] == order && q.endpoints[i] == endpoint {
+			return
+		}
+	}
+	q.endpoints, q.orders = append(q.endpoints, endpoint), append(q.orders, order)
+}
+
+// unpark makes the first rows of sequences due that some rows have gone from. A
+// claim may just be parking one: then the lock waits for it.
+func (s *Store) unpark(ctx context.Context, tx pgx.Tx, q sequences) error {
+	if len(q.orders) == 0 {
+		return nil
+	}
+	rows, err := tx.Query(ctx, s.q(`SELECT h.endpoint_key, h.event_key FROM unnest($1::bigint[], $2::bigint[]) x(endpoint_key, order_key)
+		CROSS JOIN LATERAL (SELECT p.endpoint_key, p.event_key FROM surehook.pending p WHERE p.endpoint_key = x.endpoint_key
+			AND p.order_key = x.order_key ORDER BY p.sequence LIMIT 1 FOR UPDATE) h`), q.endpoints, q.orders)
+	if err != nil {
+		return err
+	}
+	var endpoints, events []int64
+	var endpoint, event int64
+	if _, err := pgx.ForEachRow(rows, []any{&endpoint, &event}, func() error {
+		endpoints, events = append(endpoints, endpoint), append(events, event)
+		return nil
+	}); err != nil || len(events) == 0 {
+		return err
+	}
+	_, err = tx.Exec(ctx, s.q(`UPDATE surehook.pending p SET due = surehook.clock() FROM unnest($1::bigint[], $2::bigint[]) x(endpoint_key, event_key)
+		WHERE p.endpoint_key = x.endpoint_key AND p.event_key = x.event_key AND p.due = $3`), endpoints, events, parked)
+	return err
+}
+
+// Due implements surehook.Queue by a skip scan: one index probe an endpoint,
+// whatever the number of rows.
+func (s *Store) Due(ctx context.Context) ([]surehook.EndpointDue, error) {
+	var out []surehook.EndpointDue
+	err := s.read(ctx, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, s.q(`WITH RECURSIVE d AS (
+			(SELECT endpoint_key, due FROM surehook.pending WHERE owner IS NULL ORDER BY endpoint_key, due LIMIT 1)
+			UNION ALL
+			SELECT n.endpoint_key, n.due FROM d, LATERAL (SELECT endpoint_key, due FROM surehook.pending
+				WHERE owner IS NULL AND endpoint_key > d.endpoint_key ORDER BY endpoint_key, due LIMIT 1) n
+		) SELECT endpoint_key, due FROM d WHERE due < $1`), parked)
+		if err != nil {
+			return err
+		}
+		out, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (surehook.EndpointDue, error) {
+			var d surehook.EndpointDue
+			var due int64
+			err := row.Scan(&d.EndpointKey, &due)
+			d.Due = at(due)
+			return d, err
+		})
+		return err
+	})
+	return out, err
+}
+
+// PendingCount implements surehook.Queue.
+func (s *Store) PendingCount(ctx context.Context) (surehook.PendingCount, error) {
+	var n surehook.PendingCount
+	var oldest int64
+	err := s.read(ctx, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, s.q(`SELECT count(*) FILTER (WHERE owner IS NOT NULL), count(*) FILTER (WHERE owner IS NULL AND due <= t.ms),
+			count(*) FILTER (WHERE owner IS NULL AND due > t.ms), coalesce(min(due) FILTER (WHERE owner IS NULL AND due <= t.ms), 0)
+			FROM surehook.pending, (SELECT surehook.clock() AS ms OFFSET 0) t`)).Scan(&n.Owned, &n.Due, &n.Waiting, &oldest)
+	})
+	n.OldestDue = at(oldest)
+	return n, err
+}

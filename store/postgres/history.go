@@ -1,0 +1,142 @@
+package postgres
+
+import (
+	"context"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/store/internal/row"
+)
+
+// Event implements surehook.History. Of several tenants' events with one id,
+// the newest is given.
+func (s *Store) Event(ctx context.Context, tenant *string, id string) (*surehook.Event, error) {
+	var q query
+	q.add(`id = ?`, id)
+	if tenant != nil {
+		q.add(`tenant = ?`, *tenant)
+	}
+	var e *surehook.Event
+	err := s.read(ctx, func(tx pgx.Tx) error {
+		key, err := one(ctx, tx, "event", pgx.RowTo[int64], s.q(`SELECT key FROM surehook.event_keys`+q.where()+` ORDER BY key DESC LIMIT 1`), q.args...)
+		if err != nil {
+			return err
+		}
+		// By a key that the server knows when it plans, it looks at one partition.
+		e, err = one(ctx, tx, "event", scanEventData, s.q(eventByKey), key)
+		return err
+	})
+	return e, err
+}
+
+const eventByKey = `SELECT ` + eventColumns + `, e.data FROM surehook.events e WHERE e.key = $1`
+
+// EventByKey implements surehook.History.
+func (s *Store) EventByKey(ctx context.Context, key int64) (*surehook.Event, error) {
+	return find(ctx, s, "event", scanEventData, eventByKey, key)
+}
+
+// ListEvents implements surehook.History.
+func (s *Store) ListEvents(ctx context.Context, f surehook.EventFilter, p surehook.Page) ([]*surehook.Event, error) {
+	sql, args := eventQuery(f, p)
+	return list(ctx, s, scanEvent, sql, args...)
+}
+
+// eventQuery chooses where to start from: few deliveries are pending or dead,
+// so those are looked through, in their own order, rather than the events. Each
+// OFFSET 0 keeps the server from reading a whole table at once instead of a few
+// rows by their key.
+func eventQuery(f surehook.EventFilter, p surehook.Page) (string, []any) {
+	var q query
+	from, key := ` FROM surehook.events e`, `e.key`
+	switch f.Status {
+	case surehook.Pending:
+		from, key = q.startFrom(`surehook.pending`, f.Endpoint), `x.event_key`
+	case surehook.Dead:
+		from, key = q.startFrom(`surehook.dead_letters`, f.Endpoint), `x.event_key`
+	case surehook.Succeeded:
+		at, args := ``, []any(nil)
+		if f.Endpoint != 0 {
+			at, args = ` AND x.endpoint_key = ?`, []any{f.Endpoint}
+		}
+		q.add(`EXISTS (SELECT 1 FROM surehook.attempts x WHERE x.event_key = e.key AND x.key >= e.key - `+keyHour+` AND `+succeeded+at+` OFFSET 0)`, args...)
+	}
+	q.before(key, p.Cursor)
+	q.keysWithin(key, f.Since, f.Until)
+	q.within(`e.created_at`, f.Since, f.Until)
+	if f.Tenant != "" {
+		q.add(`e.tenant = ? AND e.tenant <> ''`, f.Tenant) // the second half lets the partial index in
+	}
+	switch prefix, ok := strings.CutSuffix(f.Type, ".*"); {
+	case ok:
+		q.add(`starts_with(e.type, ?)`, prefix+".")
+	case f.Type != "":
+		q.add(`e.type = ?`, f.Type)
+	}
+	return `SELECT ` + eventColumns + from + q.where() + ` ORDER BY ` + key + ` DESC` + q.limit(p), q.args
+}
+
+// startFrom reads events by way of a table of deliveries, each event once.
+func (q *query) startFrom(table string, endpoint int64) string {
+	if endpoint != 0 {
+		q.add(`x.endpoint_key = ?`, endpoint)
+	} else {
+		q.add(`NOT EXISTS (SELECT 1 FROM ` + table + ` y WHERE y.event_key = x.event_key AND y.endpoint_key < x.endpoint_key OFFSET 0)`)
+	}
+	return ` FROM ` + table + ` x` + eventOf(`x`)
+}
+
+// succeeded is an attempt x that ended its delivery, unless a replay began it
+// anew.
+const succeeded = `x.status = 1 AND x.flags & 2 = 0
+	AND NOT EXISTS (SELECT 1 FROM surehook.pending y WHERE y.event_key = x.event_key AND y.endpoint_key = x.endpoint_key OFFSET 0)
+	AND NOT EXISTS (SELECT 1 FROM surehook.dead_letters y WHERE y.event_key = x.event_key AND y.endpoint_key = x.endpoint_key OFFSET 0)`
+
+// names joins event e and endpoint w to a row that has their keys: by one probe
+// for each row, in one partition, whatever the server thinks of the number of
+// rows.
+func names(of string) string {
+	return ` LEFT JOIN LATERAL (SELECT id, type, tenant FROM surehook.events WHERE key = ` + of + `.event_key OFFSET 0) e ON true
+	LEFT JOIN surehook.endpoints w ON w.key = ` + of + `.endpoint_key`
+}
+
+func scanAttempt(r pgx.CollectableRow) (surehook.Attempt, error) {
+	var a surehook.Attempt
+	var id ulid.ULID
+	var flags int
+	err := r.Scan(&a.Key, (*[16]byte)(&id), &a.EventKey, &a.EndpointKey, &a.Number, intoStatus{&a.Status}, &a.Code, &a.HTTPStatus, &a.Error, &a.Response,
+		intoTime{&a.CreatedAt}, intoDuration{&a.Duration}, intoDuration{&a.Phases.Resolve}, intoDuration{&a.Phases.Connect},
+		intoDuration{&a.Phases.TLS}, intoDuration{&a.Phases.Write}, intoDuration{&a.Phases.Wait}, intoDuration{&a.Phases.Read},
+		intoTime{&a.NextDue}, &flags, &a.EventID, &a.EventType, &a.EndpointID)
+	a.ID, a.Late, a.Test = "dlv_"+id.String(), flags&row.Late != 0, flags&row.Test != 0
+	return a, err
+}
+
+// EventAttempts implements surehook.History, newest first by Key.
+func (s *Store) EventAttempts(ctx context.Context, event, endpoint int64, p surehook.Page) ([]surehook.Attempt, error) {
+	var q query
+	q.add(`event_key = ? AND key >= ?`, event, event-hourOfKeys)
+	if endpoint != 0 {
+		q.add(`endpoint_key = ?`, endpoint)
+	}
+	return s.attempts(ctx, &q, p)
+}
+
+// EndpointAttempts implements surehook.History.
+func (s *Store) EndpointAttempts(ctx context.Context, endpoint int64, p surehook.Page) ([]surehook.Attempt, error) {
+	var q query
+	q.add(`endpoint_key = ?`, endpoint)
+	return s.attempts(ctx, &q, p)
+}
+
+// attempts finds the page first, and then the names for it alone.
+func (s *Store) attempts(ctx context.Context, q *query, p surehook.Page) ([]surehook.Attempt, error) {
+	q.before(`key`, p.Cursor)
+	page := `(SELECT * FROM surehook.attempts` + q.where() + ` ORDER BY key DESC` + q.limit(p) + `) a`
+	return list(ctx, s, scanAttempt, `SELECT a.key, a.id, a.event_key, a.endpoint_key, a.number, a.status, a.code, a.http_status, a.error, a.response,
+		a.created_at, a.duration_us, a.resolve_us, a.connect_us, a.tls_us, a.write_us, a.wait_us, a.read_us, a.next_due, a.flags,
+		coalesce(e.id, ''), coalesce(e.type, ''), coalesce(w.id, '') FROM `+page+names(`a`)+` ORDER BY a.key DESC`, q.args...)
+}

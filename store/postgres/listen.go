@@ -1,0 +1,116 @@
+package postgres
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/surehook/surehook"
+)
+
+const (
+	listenRetry = time.Second
+	listenCheck = 30 * time.Second // a silent connection is asked whether it is still there
+	notifyMost  = 400              // endpoints that one notice names; past it: all
+)
+
+// watchers are who wants to hear of changes.
+type watchers struct {
+	mu     sync.Mutex
+	f      func(surehook.Change)
+	asleep atomic.Bool // the mark in the database, as this node last saw it
+}
+
+func (w *watchers) tell(c surehook.Change) {
+	w.mu.Lock()
+	f := w.f
+	w.mu.Unlock()
+	if f != nil {
+		f(c)
+	}
+}
+
+// Watch implements surehook.Store.
+func (s *Store) Watch(f func(surehook.Change)) {
+	s.watch.mu.Lock()
+	defer s.watch.mu.Unlock()
+	s.watch.f = f
+}
+
+// listenLoop hears what other nodes and callers' transactions say. Notices may
+// be lost with a connection, so after each new one everything is looked at; and
+// the engine's own slow polls stand behind.
+func (s *Store) listenLoop() {
+	for s.ctx.Err() == nil {
+		err := s.listen(s.ctx)
+		if s.ctx.Err() != nil {
+			return
+		}
+		s.log.Warn("notices can't be heard; polling until they can", "error", wrap(err))
+		select {
+		case <-s.ctx.Done():
+		case <-time.After(listenRetry):
+		}
+	}
+}
+
+func (s *Store) listen(ctx context.Context) error {
+	cfg := s.pool.Config().ConnConfig
+	if s.opt.ListenDSN != "" {
+		var err error
+		if cfg, err = pgx.ParseConfig(s.opt.ListenDSN); err != nil {
+			return unavailable("the address for notices can't be read", nil)
+		}
+	}
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // it only listens
+	if _, err := conn.Exec(ctx, `LISTEN `+s.schema); err != nil {
+		return err
+	}
+	s.watch.tell(surehook.Change{Config: true, Outbox: true, Rows: true})
+	for {
+		wait, cancel := context.WithTimeout(ctx, listenCheck)
+		n, err := conn.WaitForNotification(wait)
+		cancel()
+		switch {
+		case err == nil:
+			s.heard(n.Payload)
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case wait.Err() != nil && !conn.IsClosed():
+			if err := conn.Ping(ctx); err != nil {
+				return err
+			}
+		default:
+			return err
+		}
+	}
+}
+
+// heard takes a notice: "config", "outbox", or "rows" with the endpoints whose
+// rows are due.
+func (s *Store) heard(payload string) {
+	what, rest, _ := strings.Cut(payload, " ")
+	switch what {
+	case "config":
+		s.watch.tell(surehook.Change{Config: true})
+	case "outbox":
+		s.watch.tell(surehook.Change{Outbox: true})
+	case "rows":
+		c := surehook.Change{Rows: rest == ""}
+		for f := range strings.FieldsSeq(rest) {
+			if key, err := strconv.ParseInt(f, 36, 64); err == nil {
+				c.Endpoints = append(c.Endpoints, key)
+			}
+		}
+		s.watch.tell(c)
+	}
+}

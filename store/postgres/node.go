@@ -1,0 +1,164 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/surehook/surehook"
+)
+
+const (
+	leaseTime  = 90 * time.Second
+	renewEvery = 10 * time.Second
+	renewRetry = time.Second
+)
+
+// Lease implements surehook.Queue.
+func (s *Store) Lease() surehook.Lease { return *s.lease.Load() }
+
+// newEpoch gives up the epoch old, if any, and takes a lease on a new one. Rows
+// that old held are free then, also those of a transaction whose end nobody
+// knows: it locked old's row in nodes, so deleting that row waits for its end.
+func (s *Store) newEpoch(ctx context.Context, old int64) error {
+	sent := time.Now()
+	var epoch int64
+	err := s.change(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		if old != 0 {
+			if err := s.free(ctx, tx, []int64{old}, 0); err != nil {
+				return err
+			}
+		}
+		return tx.QueryRow(ctx, s.q(`INSERT INTO surehook.nodes (epoch, name, delivers, started_at, expires_at)
+			SELECT nextval('surehook.epochs'), $1, $2, ms, ms + $3 FROM surehook.clock() ms RETURNING epoch`),
+			s.opt.Name, !s.opt.APIOnly, leaseTime.Milliseconds()).Scan(&epoch)
+	})
+	if err != nil {
+		return err
+	}
+	s.lease.Store(&surehook.Lease{Epoch: epoch, Until: sent.Add(leaseTime), Nodes: []int64{epoch}})
+	return s.renew(ctx)
+}
+
+// free ends epochs and frees their rows. The rows are looked for by a statement
+// of its own, after the epochs' rows in nodes are locked: it sees what their last
+// transactions brought.
+func (s *Store) free(ctx context.Context, tx pgx.Tx, epochs []int64, lost int) error {
+	if _, err := tx.Exec(ctx, s.q(`DELETE FROM surehook.nodes WHERE epoch = ANY($1)`), epochs); err != nil {
+		return err
+	}
+	tag, err := tx.Exec(ctx, s.q(`UPDATE surehook.pending p SET owner = NULL, lost = lost + $2
+		FROM (SELECT event_key, endpoint_key FROM surehook.pending WHERE owner = ANY($1) ORDER BY event_key, endpoint_key FOR UPDATE) x
+		WHERE p.event_key = x.event_key AND p.endpoint_key = x.endpoint_key`), epochs, lost)
+	if err == nil && tag.RowsAffected() > 0 {
+		s.log.Info("rows of an epoch that ended are free again", "rows", tag.RowsAffected())
+	}
+	return err
+}
+
+func (s *Store) endEpoch(ctx context.Context) error {
+	return wrap(pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		return s.free(ctx, tx, []int64{s.Lease().Epoch}, 1)
+	}))
+}
+
+// doubt follows a transaction whose end nobody knows: the epoch is given up, and
+// with it whatever the transaction may have brought.
+func (s *Store) doubt(epoch int64) {
+	s.bg.Go(func() {
+		for s.ctx.Err() == nil {
+			s.renewing.Lock()
+			var err error
+			if s.Lease().Epoch == epoch {
+				err = s.newEpoch(s.ctx, epoch)
+			}
+			s.renewing.Unlock()
+			if err == nil {
+				s.watch.tell(surehook.Change{Rows: true})
+				return
+			}
+			s.log.Warn("the node couldn't take a new epoch; trying again", "error", err)
+			select {
+			case <-s.ctx.Done():
+			case <-time.After(renewRetry):
+			}
+		}
+	})
+}
+
+func (s *Store) renewLoop() {
+	for wait := renewEvery; ; {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		s.renewing.Lock()
+		err := s.renew(s.ctx)
+		s.renewing.Unlock()
+		if err == nil {
+			err = s.reap(s.ctx)
+		}
+		wait = renewEvery
+		if err != nil && s.ctx.Err() == nil {
+			s.log.Warn("the node's lease couldn't be renewed; trying again", "error", err)
+			wait = renewRetry
+		}
+	}
+}
+
+// renew prolongs the lease from the time of asking, and learns who else is
+// there. A lease that is gone (the node was asleep, or cut off) is not taken up
+// again: its rows are others' by now.
+func (s *Store) renew(ctx context.Context) error {
+	old, sent := s.Lease(), time.Now()
+	var alive bool
+	var nodes []int64
+	err := s.change(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, s.q(`UPDATE surehook.nodes SET expires_at = surehook.clock() + $2 WHERE epoch = $1`), old.Epoch, leaseTime.Milliseconds())
+		if err != nil {
+			return err
+		}
+		alive = tag.RowsAffected() == 1
+		rows, err := tx.Query(ctx, s.q(`SELECT epoch FROM surehook.nodes WHERE delivers AND expires_at > (SELECT surehook.clock()) ORDER BY epoch`))
+		if err != nil {
+			return err
+		}
+		nodes, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case !alive:
+		s.log.Warn("the node's lease had run out; its deliveries are others' now", "epoch", old.Epoch)
+		return s.newEpoch(ctx, 0)
+	}
+	s.lease.Store(&surehook.Lease{Epoch: old.Epoch, Until: sent.Add(leaseTime), Nodes: nodes})
+	return nil
+}
+
+// reap ends epochs whose lease has run out. One that a transaction still holds
+// is left for the next time.
+func (s *Store) reap(ctx context.Context) error {
+	freed := false
+	err := s.change(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, s.q(`SELECT epoch FROM surehook.nodes WHERE expires_at <= (SELECT surehook.clock())
+			ORDER BY epoch FOR UPDATE SKIP LOCKED`))
+		if err != nil {
+			return err
+		}
+		dead, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		if err != nil || len(dead) == 0 {
+			return err
+		}
+		freed = true
+		s.log.Warn("nodes are gone without a word; freeing their rows", "epochs", dead)
+		return s.free(ctx, tx, dead, 1)
+	})
+	if err == nil && freed {
+		s.watch.tell(surehook.Change{Rows: true})
+	}
+	return err
+}

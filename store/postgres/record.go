@@ -1,0 +1,299 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/surehook/surehook"
+)
+
+// The guard: the row is still ours, and at the attempt that we made.
+const guard = ` FROM unnest($1::int[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::bigint[])
+	x(n, event_key, endpoint_key, id, owner, attempt, wait)
+	WHERE p.event_key = x.event_key AND p.endpoint_key = x.endpoint_key AND p.id = x.id AND p.owner = x.owner AND p.attempt = x.attempt`
+
+// moves are what the decisions do to their rows; each tells the places of the
+// rows that it found. A success counts whoever holds the row.
+var moves = map[surehook.Decision]string{
+	surehook.Release: `UPDATE surehook.pending p SET owner = NULL` + guard + ` RETURNING x.n, 0::bigint, 0::bigint`,
+	surehook.Again: `UPDATE surehook.pending p SET owner = NULL, attempt = p.attempt + 1, lost = 0, due = t.ms + x.wait
+		FROM unnest($1::int[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::bigint[])
+		x(n, event_key, endpoint_key, id, owner, attempt, wait), (SELECT surehook.clock() AS ms OFFSET 0) t
+		WHERE p.event_key = x.event_key AND p.endpoint_key = x.endpoint_key AND p.id = x.id AND p.owner = x.owner AND p.attempt = x.attempt
+		RETURNING x.n, p.due, 0::bigint`,
+	surehook.Bury: `DELETE FROM surehook.pending p USING unnest($1::int[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::bigint[])
+		x(n, event_key, endpoint_key, id, owner, attempt, wait)
+		WHERE p.event_key = x.event_key AND p.endpoint_key = x.endpoint_key AND p.id = x.id AND p.owner = x.owner AND p.attempt = x.attempt
+		RETURNING x.n, 0::bigint, coalesce(p.order_key, 0)`,
+	surehook.Finish: `DELETE FROM surehook.pending p USING unnest($1::int[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::bigint[])
+		x(n, event_key, endpoint_key, id, owner, attempt, wait)
+		WHERE p.event_key = x.event_key AND p.endpoint_key = x.endpoint_key AND p.id = x.id
+		RETURNING x.n, 0::bigint, coalesce(p.order_key, 0)`,
+}
+
+// inOrder makes the server find rows in the order in which they were asked for,
+// by index: all transactions lock in one order, and none reads the whole table.
+const inOrder = `SELECT set_config('statement_timeout', '30s', true), set_config('idle_in_transaction_session_timeout', '30s', true),
+	set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
+
+// outcome is one of a batch, with what its move found.
+type outcome struct {
+	*surehook.Outcome
+	hit bool
+	due int64
+}
+
+// Record implements surehook.Queue.
+func (s *Store) Record(ctx context.Context, outcomes []surehook.Outcome, rules map[int64]surehook.HealthRule) (surehook.Recorded, error) {
+	start := time.Now()
+	got, err := s.record(ctx, outcomes, rules)
+	if s.opt.OnBatch != nil {
+		s.opt.OnBatch(BatchStats{Jobs: 1, Duration: time.Since(start), Err: err})
+	}
+	if err == nil || surehook.CodeOf(err) == surehook.Unavailable || surehook.CodeOf(err) == surehook.Stopping {
+		return got, err
+	}
+	// Something of it can't be stored: one by one, so that a bad outcome doesn't
+	// hold its batch up.
+	var all surehook.Recorded
+	for i := range outcomes {
+		got, err := s.recordAlone(ctx, &outcomes[i], rules)
+		if err != nil {
+			return all, err
+		}
+		all.Late += got.Late
+		all.Disabled = append(all.Disabled, got.Disabled...)
+	}
+	return all, nil
+}
+
+// recordAlone records one outcome. Its row must move, or it would be sent again,
+// so what can't be stored of the attempt is left out.
+func (s *Store) recordAlone(ctx context.Context, o *surehook.Outcome, rules map[int64]surehook.HealthRule) (surehook.Recorded, error) {
+	got, err := s.record(ctx, []surehook.Outcome{*o}, rules)
+	if err == nil || surehook.CodeOf(err) == surehook.Unavailable || o.Attempt == nil {
+		return got, err
+	}
+	s.log.Error("an outcome couldn't be stored as it is", "event_key", o.Delivery.EventKey, "error", err)
+	bare := *o
+	a := o.Attempt
+	bare.Attempt = &surehook.Attempt{Key: a.Key, ID: newAttemptID(millis(time.Now())), EventKey: a.EventKey, EndpointKey: a.EndpointKey, Number: a.Number,
+		Status: a.Status, Code: a.Code, HTTPStatus: a.HTTPStatus, CreatedAt: a.CreatedAt, Duration: a.Duration, Test: a.Test}
+	got, err = s.record(ctx, []surehook.Outcome{bare}, rules)
+	if err != nil && surehook.CodeOf(err) != surehook.Unavailable {
+		s.log.Error("an outcome was given up", "event_key", o.Delivery.EventKey, "error", err)
+		err = nil
+	}
+	return got, err
+}
+
+func newAttemptID(ms int64) string {
+	return "dlv_" + ulid.MustNew(uint64(ms), ulid.DefaultEntropy()).String()
+}
+
+func (s *Store) record(ctx context.Context, outcomes []surehook.Outcome, rules map[int64]surehook.HealthRule) (surehook.Recorded, error) {
+	if s.closed.Load() {
+		return surehook.Recorded{}, errClosed
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeLimit)
+	defer cancel()
+	var out surehook.Recorded
+	err := s.again(ctx, func() error {
+		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) (err error) {
+			out, err = s.recordIn(ctx, tx, outcomes, rules)
+			return err
+		})
+	})
+	return out, wrap(err)
+}
+
+// recordIn works in rounds: a delivery's second outcome in a batch meets the row
+// as the first one left it.
+func (s *Store) recordIn(ctx context.Context, tx pgx.Tx, outcomes []surehook.Outcome, rules map[int64]surehook.HealthRule) (surehook.Recorded, error) {
+	var out surehook.Recorded
+	health := make(map[int64]*surehook.Tally)
+	for _, round := range rounds(outcomes) {
+		if err := s.recordRound(ctx, tx, round, health, &out); err != nil {
+			return out, err
+		}
+	}
+	return out, s.settleHealth(ctx, tx, health, rules, &out)
+}
+
+// rounds splits a batch so that no delivery is twice in one round, and sorts
+// each round by row.
+func rounds(outcomes []surehook.Outcome) [][]*outcome {
+	var out [][]*outcome
+	seen := make(map[[2]int64]int, len(outcomes))
+	for i := range outcomes {
+		o := &outcomes[i]
+		k := [2]int64{o.Delivery.EventKey, o.Delivery.EndpointKey}
+		n := seen[k]
+		if seen[k]++; n == len(out) {
+			out = append(out, make([]*outcome, 0, len(outcomes)-i))
+		}
+		out[n] = append(out[n], &outcome{Outcome: o})
+	}
+	for _, r := range out {
+		slices.SortStableFunc(r, func(a, b *outcome) int {
+			if a.Delivery.EventKey != b.Delivery.EventKey {
+				return compare(a.Delivery.EventKey, b.Delivery.EventKey)
+			}
+			return compare(a.Delivery.EndpointKey, b.Delivery.EndpointKey)
+		})
+	}
+	return out
+}
+
+func compare(a, b int64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// recordRound moves the rows, then keeps the attempts.
+func (s *Store) recordRound(ctx context.Context, tx pgx.Tx, round []*outcome, health map[int64]*surehook.Tally, out *surehook.Recorded) error {
+	var now int64
+	var freed sequences
+	if err := s.move(ctx, tx, round, &now, &freed); err != nil {
+		return err
+	}
+	if err := s.giveKeys(ctx, tx, round, now); err != nil {
+		return err
+	}
+	var attempts []*surehook.Attempt
+	var dead []letter
+	var mended [2][]int64 // deliveries whose dead letter goes: event, pending id
+	for _, o := range round {
+		d, a := &o.Delivery, o.Attempt
+		if o.Decision == surehook.Release {
+			continue
+		}
+		a.Late = !o.hit && (o.Decision == surehook.Again || o.Decision == surehook.Bury)
+		a.NextDue = at(o.due)
+		attempts = append(attempts, a)
+		switch {
+		case o.Decision == surehook.Bury && o.hit:
+			ids, err := s.ids.take(ctx, tx, 1)
+			if err != nil {
+				return err
+			}
+			dead = append(dead, letter{key: keyOf(now, ids[0]), event: d.EventKey, endpoint: d.EndpointKey, pending: d.ID, code: a.Code,
+				status: a.HTTPStatus, attempts: a.Number})
+		case o.Decision == surehook.Finish && (!o.hit || d.FirstAttempt > 1):
+			mended[0], mended[1] = append(mended[0], d.EventKey), append(mended[1], d.ID)
+		}
+	}
+	kept, err := s.insertAttempts(ctx, tx, attempts)
+	if err != nil {
+		return err
+	}
+	if err := s.insertLetters(ctx, tx, dead, now); err != nil {
+		return err
+	}
+	if len(mended[0]) > 0 {
+		if _, err := tx.Exec(ctx, s.q(`DELETE FROM surehook.dead_letters d USING unnest($1::bigint[], $2::bigint[]) x(event_key, id)
+			WHERE d.event_key = x.event_key AND d.pending_id = x.id`), mended[0], mended[1]); err != nil {
+			return err
+		}
+	}
+	tally(round, kept, health, out)
+	return s.unpark(ctx, tx, freed)
+}
+
+// tally counts the attempts that were stored for the first time.
+func tally(round []*outcome, kept map[int64]bool, health map[int64]*surehook.Tally, out *surehook.Recorded) {
+	for _, o := range round {
+		a := o.Attempt
+		if o.Decision == surehook.Release || !kept[a.Key] {
+			continue
+		}
+		if a.Late {
+			out.Late++
+		}
+		if a.Test {
+			continue
+		}
+		t := health[a.EndpointKey]
+		if t == nil {
+			t = &surehook.Tally{}
+			health[a.EndpointKey] = t
+		}
+		t.Add(o.Outcome)
+	}
+}
+
+// giveKeys fixes the attempts' keys before the first try, so that a repeat is
+// seen as one.
+func (s *Store) giveKeys(ctx context.Context, tx pgx.Tx, round []*outcome, now int64) error {
+	n := 0
+	for _, o := range round {
+		if o.Attempt != nil && o.Attempt.Key == 0 {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	ids, err := s.ids.take(ctx, tx, n)
+	if err != nil {
+		return err
+	}
+	for _, o := range round {
+		if o.Attempt != nil && o.Attempt.Key == 0 {
+			o.Attempt.Key = keyOf(now, ids[0])
+			ids = ids[1:]
+		}
+	}
+	return nil
+}
+
+// move does what the decisions do to the rows, in one round trip.
+func (s *Store) move(ctx context.Context, tx pgx.Tx, round []*outcome, now *int64, freed *sequences) error {
+	batch := &pgx.Batch{}
+	batch.Queue(inOrder)
+	batch.Queue(s.q(`SELECT surehook.clock()`)).QueryRow(func(row pgx.Row) error { return row.Scan(now) })
+	for _, d := range []surehook.Decision{surehook.Release, surehook.Finish, surehook.Again, surehook.Bury} {
+		args := moveArgs(round, d)
+		if args == nil {
+			continue
+		}
+		batch.Queue(s.q(moves[d]), args...).Query(func(rows pgx.Rows) error {
+			var n int32
+			var due, order int64
+			_, err := pgx.ForEachRow(rows, []any{&n, &due, &order}, func() error {
+				o := round[n]
+				o.hit, o.due = true, due
+				freed.add(o.Delivery.EndpointKey, order)
+				return nil
+			})
+			return err
+		})
+	}
+	return tx.SendBatch(ctx, batch).Close()
+}
+
+func moveArgs(round []*outcome, d surehook.Decision) []any {
+	var n, attempt []int32
+	var event, endpoint, id, owner, wait []int64
+	for i, o := range round {
+		if o.Decision != d {
+			continue
+		}
+		r := &o.Delivery
+		n, event, endpoint, id = append(n, int32(i)), append(event, r.EventKey), append(endpoint, r.EndpointKey), append(id, r.ID)
+		owner, attempt, wait = append(owner, r.Epoch), append(attempt, int32(r.Attempt)), append(wait, o.Wait.Milliseconds())
+	}
+	if n == nil {
+		return nil
+	}
+	return []any{n, event, endpoint, id, owner, attempt, wait}
+}

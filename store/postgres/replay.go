@@ -1,0 +1,228 @@
+package postgres
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/store/internal/row"
+)
+
+// Replay implements surehook.Replays: all events are queued, or none.
+func (s *Store) Replay(ctx context.Context, endpoint int64, events []int64, a *surehook.AuditEntry) ([]surehook.ReplayResult, error) {
+	var out []surehook.ReplayResult
+	err := s.change(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		if err := s.replayTarget(ctx, tx, endpoint); err != nil {
+			return err
+		}
+		found, err := s.replayEvents(ctx, tx, events)
+		if err != nil {
+			return err
+		}
+		sizes := make(map[int64]int32, len(events))
+		for _, event := range events {
+			switch e, ok := found[event]; {
+			case !ok:
+				return notFound("event")
+			case e.erased:
+				return conflict("the event's data was erased")
+			default:
+				sizes[event] = e.size
+			}
+		}
+		now, err := s.now(ctx, tx)
+		if err != nil {
+			return err
+		}
+		held, err := s.requeue(ctx, tx, endpoint, sizes, now)
+		if err != nil {
+			return err
+		}
+		out = make([]surehook.ReplayResult, 0, len(events))
+		for _, event := range events {
+			out = append(out, surehook.ReplayResult{EventKey: event, InProgress: held[event]})
+		}
+		return s.putAudit(ctx, tx, now, a)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (s *Store) replayTarget(ctx context.Context, tx pgx.Tx, endpoint int64) error {
+	_, err := one(ctx, tx, "webhook", pgx.RowTo[int64], s.q(`SELECT key FROM surehook.endpoints WHERE key = $1 AND NOT deleted`), endpoint)
+	return err
+}
+
+// replayEvent is an event that is to be replayed.
+type replayEvent struct {
+	erased bool
+	size   int32
+}
+
+// replayEvents finds those of the events that can be replayed, and erased ones.
+// A webhook.test is never sent again.
+func (s *Store) replayEvents(ctx context.Context, tx pgx.Tx, events []int64) (map[int64]replayEvent, error) {
+	rows, err := tx.Query(ctx, s.q(`SELECT key, data IS NULL, coalesce(octet_length(data), 0) FROM surehook.events
+		WHERE key = ANY($1) AND type <> 'webhook.test'`), events)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[int64]replayEvent, len(events))
+	var key int64
+	var e replayEvent
+	_, err = pgx.ForEachRow(rows, []any{&key, &e.erased, &e.size}, func() error {
+		out[key] = e
+		return nil
+	})
+	return out, err
+}
+
+// requeueNew makes rows for deliveries that have none, and takes their dead
+// letters away: endpoint, due, events, ids, sizes, the lowest key of their
+// attempts. The rows go on where the attempts ended.
+const requeueNew = `WITH a AS (
+	SELECT event_key, max(number) AS number FROM surehook.attempts
+	WHERE endpoint_key = $1 AND event_key = ANY($3) AND key >= $6 GROUP BY event_key
+), n AS (
+	INSERT INTO surehook.pending (event_key, endpoint_key, id, due, attempt, first_attempt, size)
+	SELECT x.event_key, $1, x.id, $2, coalesce(a.number, 0), coalesce(a.number, 0) + 1, x.size
+	FROM unnest($3::bigint[], $4::bigint[], $5::int[]) x(event_key, id, size) LEFT JOIN a ON a.event_key = x.event_key
+	ORDER BY x.event_key RETURNING event_key
+) DELETE FROM surehook.dead_letters d USING n WHERE d.endpoint_key = $1 AND d.event_key = n.event_key`
+
+// requeue starts new runs of deliveries, due at once. It gives those of which an
+// attempt is being made right now; for them it changes nothing.
+//
+// Only one transaction at a time replays for an endpoint, so a delivery that has
+// no row can't get one from elsewhere, and no two wait for each other. Whoever
+// ends a row has it locked: the lock is waited for, and then the row is gone, its
+// last attempt and its dead letter are there.
+func (s *Store) requeue(ctx context.Context, tx pgx.Tx, endpoint int64, sizes map[int64]int32, now int64) (held map[int64]bool, err error) {
+	events := slices.Sorted(maps.Keys(sizes))
+	if len(events) == 0 {
+		return nil, nil
+	}
+	if err := s.exclude(ctx, tx, "replays for "+strconv.FormatInt(endpoint, 10)); err != nil {
+		return nil, err
+	}
+	rows, err := tx.Query(ctx, s.q(`SELECT event_key, owner IS NOT NULL FROM surehook.pending
+		WHERE endpoint_key = $1 AND event_key = ANY($2) ORDER BY event_key FOR NO KEY UPDATE`), endpoint, events)
+	if err != nil {
+		return nil, err
+	}
+	held = make(map[int64]bool)
+	var free []int64
+	var event int64
+	var owned bool
+	if _, err := pgx.ForEachRow(rows, []any{&event, &owned}, func() error {
+		if held[event] = owned; !owned {
+			free = append(free, event)
+		}
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	if len(free) > 0 {
+		if _, err := tx.Exec(ctx, s.q(`UPDATE surehook.pending SET due = $3, first_attempt = attempt + 1 WHERE endpoint_key = $1 AND event_key = ANY($2)`),
+			endpoint, free, now); err != nil {
+			return nil, err
+		}
+	}
+	fresh := slices.DeleteFunc(events, func(e int64) bool { _, ok := held[e]; return ok })
+	if err := s.requeueFresh(ctx, tx, endpoint, fresh, sizes, now); err != nil {
+		return nil, err
+	}
+	if len(free)+len(fresh) > 0 { // other nodes may be the ones to send them
+		_, err = tx.Exec(ctx, `SELECT pg_notify($1, $2)`, s.opt.Schema, "rows "+strconv.FormatInt(endpoint, 36))
+	}
+	return held, err
+}
+
+func (s *Store) requeueFresh(ctx context.Context, tx pgx.Tx, endpoint int64, events []int64, sizes map[int64]int32, now int64) error {
+	if len(events) == 0 {
+		return nil
+	}
+	ids, err := s.ids.take(ctx, tx, len(events))
+	if err != nil {
+		return err
+	}
+	size := make([]int32, len(events))
+	for i, e := range events {
+		size[i] = sizes[e]
+	}
+	_, err = tx.Exec(ctx, s.q(requeueNew), endpoint, now, events, ids, size, events[0]-hourOfKeys)
+	return err
+}
+
+// replayChunk bounds the events that one snapshot looks through, so that a search
+// with few hits ends in time and holds no snapshot for long.
+const replayChunk = 20_000
+
+// replayableBy finds events of an endpoint by status: endpoint, after, up to,
+// window, limit. Each walks one table in the order of its events.
+var replayableBy = map[string]string{
+	"": replayable(` FROM surehook.events e`, `e.key`, `$1::bigint IS NOT NULL`),
+	"dead": replayable(` FROM surehook.dead_letters d`+eventOf(`d`), `d.event_key`,
+		`d.endpoint_key = $1`),
+	"failed": replayable(` FROM surehook.pending p`+eventOf(`p`), `p.event_key`,
+		`p.endpoint_key = $1 AND p.attempt > 0 AND `+latestStatus+` = 2`),
+	"succeeded": replayable(` FROM surehook.events e`, `e.key`, latestStatus+` = 1
+		AND NOT EXISTS (SELECT 1 FROM surehook.pending y WHERE y.event_key = e.key AND y.endpoint_key = $1 OFFSET 0)
+		AND NOT EXISTS (SELECT 1 FROM surehook.dead_letters y WHERE y.event_key = e.key AND y.endpoint_key = $1 OFFSET 0)`),
+}
+
+// eventOf joins the event e to a row that has its key, by one probe for each.
+func eventOf(of string) string {
+	return ` CROSS JOIN LATERAL (SELECT * FROM surehook.events WHERE key = ` + of + `.event_key OFFSET 0) e`
+}
+
+func replayable(from, key, cond string) string {
+	return `SELECT ` + eventColumns + from + ` WHERE ` + key + ` > $2 AND ` + key + ` <= $3 AND ` + cond + `
+		AND e.created_at >= $4 AND e.created_at < $5 AND e.data IS NOT NULL AND e.type <> 'webhook.test' ORDER BY ` + key + ` LIMIT $6`
+}
+
+// latestStatus is that of the last attempt that counted.
+const latestStatus = `(SELECT x.status FROM surehook.attempts x WHERE x.event_key = e.key AND x.endpoint_key = $1 AND x.flags = 0
+	AND x.key >= e.key - ` + keyHour + ` ORDER BY x.key DESC LIMIT 1)`
+
+// Replayable implements surehook.Replays.
+func (s *Store) Replayable(ctx context.Context, endpoint int64, since, until time.Time, status string, after int64, limit int) ([]*surehook.Event, error) {
+	sql, ok := replayableBy[status]
+	if !ok {
+		return nil, surehook.Invalid("status", "must be dead, failed or succeeded")
+	}
+	high, first, last := maxKey, int64(0), maxKey
+	if !since.IsZero() {
+		after, first = max(after, lowKey(since)-1), row.CeilMillis(since)
+	}
+	if !until.IsZero() {
+		high, last = highKey(until), row.CeilMillis(until)
+	}
+	chunked := status == "" || status == "succeeded" // the others' tables hold little else than hits
+	var out []*surehook.Event
+	for after < high && len(out) < limit {
+		err := s.read(ctx, func(tx pgx.Tx) error {
+			end := high
+			if chunked {
+				if err := tx.QueryRow(ctx, s.q(`SELECT coalesce((SELECT key FROM surehook.events WHERE key > $1 AND key <= $2
+					ORDER BY key OFFSET $3 LIMIT 1), $2)`), after, high, replayChunk-1).Scan(&end); err != nil {
+					return err
+				}
+			}
+			found, err := collect(ctx, tx, scanEvent, s.q(sql), endpoint, after, end, first, last, limit-len(out))
+			out, after = append(out, found...), end
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,100 @@
+package postgres
+
+import (
+	"context"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/internal/pgserver"
+	"github.com/surehook/surehook/store/storetest"
+)
+
+func TestMain(m *testing.M) { os.Exit(pgserver.Main(m)) }
+
+func TestStore(t *testing.T) {
+	storetest.Run(t, func(t *testing.T, clock *storetest.Clock) (surehook.Store, func() surehook.Store) {
+		dsn := pgserver.Database(t)
+		prepare(t, dsn, clock)
+		s := reopenable(t, dsn, Options{})
+		return s(), func() surehook.Store { return s() }
+	})
+}
+
+// prepare makes the schema, and has it read the test's clock.
+func prepare(t *testing.T, dsn string, clock *storetest.Clock) {
+	t.Helper()
+	cfg, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := migrate(t.Context(), cfg, defaultSchema); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.ConnectConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	if _, err := conn.Exec(t.Context(), `CREATE TABLE surehook.test_clock AS SELECT `+itoa(clock.Now().UnixMilli())+`::bigint AS ms;
+		CREATE OR REPLACE FUNCTION surehook.clock() RETURNS bigint LANGUAGE sql VOLATILE AS 'SELECT ms FROM surehook.test_clock'`); err != nil {
+		t.Fatal(err)
+	}
+	clock.Watch(func(now time.Time) {
+		if _, err := conn.Exec(context.Background(), `UPDATE surehook.test_clock SET ms = $1`, now.UnixMilli()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// reopenable gives a function that opens the store, after the death of the one
+// before: it says no word to the database, and its lease has run out.
+func reopenable(t *testing.T, dsn string, opt Options) func() *Store {
+	t.Helper()
+	var s *Store
+	t.Cleanup(func() {
+		if s != nil {
+			s.die()
+		}
+	})
+	return func() *Store {
+		if s != nil {
+			s.die()
+			exec(t, dsn, `UPDATE surehook.nodes SET expires_at = 0`)
+		}
+		var err error
+		if s, err = Open(t.Context(), dsn, opt); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+}
+
+// die ends the store as a crash would.
+func (s *Store) die() {
+	if s.closed.Swap(true) {
+		return
+	}
+	s.append.stop()
+	s.cancel()
+	s.bg.Wait()
+	s.pool.Close()
+}
+
+func exec(t *testing.T, dsn, sql string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.Background()) }()
+	if _, err := conn.Exec(t.Context(), sql); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }

@@ -1,0 +1,139 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/surehook/surehook"
+)
+
+const tenantColumns = `key, id, name, partner, created_at FROM surehook.tenants`
+
+func scanTenant(r pgx.CollectableRow) (*surehook.Tenant, error) {
+	t := &surehook.Tenant{}
+	return t, r.Scan(&t.Key, &t.ID, &t.Name, &t.Partner, intoTime{&t.CreatedAt})
+}
+
+// PutTenant implements surehook.Tenants. Which partner a tenant belongs to
+// decides who sees its events, so appends must match again when that changes.
+func (s *Store) PutTenant(ctx context.Context, t *surehook.Tenant, a *surehook.AuditEntry) error {
+	var put surehook.Tenant
+	err := s.change(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		put = *t
+		now, err := s.now(ctx, tx)
+		if err != nil {
+			return err
+		}
+		old, err := s.claimTenant(ctx, tx, put, now)
+		if err != nil {
+			return err
+		}
+		put.Key, put.CreatedAt = old.Key, old.CreatedAt
+		if err := s.putAudit(ctx, tx, now, a); err != nil {
+			return err
+		}
+		if put.Partner == old.Partner {
+			_, err = tx.Exec(ctx, s.q(`UPDATE surehook.tenants SET name = $2 WHERE key = $1`), put.Key, put.Name)
+			return err
+		}
+		v, err := s.nextConfig(ctx, tx)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, s.q(`UPDATE surehook.tenants SET name = $2, partner = $3, changed = $4 WHERE key = $1`), put.Key, put.Name, put.Partner, v)
+		return err
+	})
+	if err == nil {
+		*t = put
+	}
+	return err
+}
+
+// claimTenant locks a tenant's row as it is. A new one is there first without a
+// partner, so that of two who make it at once the second sees the first's.
+func (s *Store) claimTenant(ctx context.Context, tx pgx.Tx, t surehook.Tenant, now int64) (*surehook.Tenant, error) {
+	key, err := s.key(ctx, tx, now)
+	if err != nil {
+		return nil, err
+	}
+	created := millis(t.CreatedAt)
+	if created == 0 {
+		created = now
+	}
+	for {
+		if _, err := tx.Exec(ctx, s.q(`INSERT INTO surehook.tenants (key, id, name, partner, changed, created_at) VALUES ($1, $2, '', '', 0, $3)
+			ON CONFLICT (id) DO NOTHING`), key, t.ID, created); err != nil {
+			return nil, err
+		}
+		old, err := one(ctx, tx, "tenant", scanTenant, s.q(`SELECT `+tenantColumns+` WHERE id = $1 FOR NO KEY UPDATE`), t.ID)
+		if surehook.CodeOf(err) != surehook.NotFound {
+			return old, err
+		}
+		// It was there, and was deleted before it could be locked.
+	}
+}
+
+// Tenant implements surehook.Tenants.
+func (s *Store) Tenant(ctx context.Context, id string) (*surehook.Tenant, error) {
+	return find(ctx, s, "tenant", scanTenant, `SELECT `+tenantColumns+` WHERE id = $1`, id)
+}
+
+// ListTenants implements surehook.Tenants, newest first.
+func (s *Store) ListTenants(ctx context.Context, p surehook.Page) ([]*surehook.Tenant, error) {
+	var q query
+	q.before(`key`, p.Cursor)
+	return list(ctx, s, scanTenant, `SELECT `+tenantColumns+q.where()+` ORDER BY key DESC`+q.limit(p), q.args...)
+}
+
+// DeleteTenant implements surehook.Tenants.
+func (s *Store) DeleteTenant(ctx context.Context, id string, a *surehook.AuditEntry) error {
+	return s.change(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		partner, err := one(ctx, tx, "tenant", pgx.RowTo[string], s.q(`DELETE FROM surehook.tenants WHERE id = $1 RETURNING partner`), id)
+		if err != nil {
+			return err
+		}
+		now, err := s.now(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if err := s.putAudit(ctx, tx, now, a); err != nil || partner == "" {
+			return err
+		}
+		_, err = s.nextConfig(ctx, tx)
+		return err
+	})
+}
+
+// putAudit stores an entry in the transaction of what it tells; nil is none.
+func (s *Store) putAudit(ctx context.Context, tx pgx.Tx, now int64, a *surehook.AuditEntry) (err error) {
+	if a == nil {
+		return nil
+	}
+	if a.Key, err = s.key(ctx, tx, now); err != nil {
+		return err
+	}
+	if a.At.IsZero() {
+		a.At = at(now)
+	}
+	_, err = tx.Exec(ctx, s.q(`INSERT INTO surehook.audit_log (key, at, actor, action, target, tenant, request_id, details) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`),
+		a.Key, millis(a.At), a.Actor, a.Action, a.Target, a.Tenant, a.RequestID, a.Details)
+	return err
+}
+
+// ListAudit implements surehook.Tenants.
+func (s *Store) ListAudit(ctx context.Context, tenant string, p surehook.Page) ([]surehook.AuditEntry, error) {
+	var q query
+	q.before(`key`, p.Cursor)
+	if tenant != "" {
+		q.add(`tenant = ?`, tenant)
+	}
+	return list(ctx, s, scanAudit, `SELECT key, at, actor, action, target, tenant, request_id, details FROM surehook.audit_log`+q.where()+
+		` ORDER BY key DESC`+q.limit(p), q.args...)
+}
+
+func scanAudit(r pgx.CollectableRow) (surehook.AuditEntry, error) {
+	var a surehook.AuditEntry
+	err := r.Scan(&a.Key, intoTime{&a.At}, &a.Actor, &a.Action, &a.Target, &a.Tenant, &a.RequestID, &a.Details)
+	return a, err
+}
