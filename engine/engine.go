@@ -193,6 +193,12 @@ func (e *Engine) start(ctx context.Context) error {
 	if e.idKey, err = e.setting(ctx, "event_id_key"); err != nil {
 		return err
 	}
+	switch err := e.keys.Check(ctx, e.store); {
+	case errors.Is(err, seal.ErrOtherKey):
+		e.log.Error(err.Error()) // secrets can still be rotated under this one
+	case err != nil:
+		return err
+	}
 	if err := e.loadTenants(ctx); err != nil {
 		return err
 	}

@@ -205,7 +205,10 @@ func EnsureAdminKey(ctx context.Context, e *engine.Engine, given string) (shown 
 	now := time.Now().UTC()
 	k := newKey(e.NewID("key"), "first admin key", "", token, slices.Clone(permissions), now)
 	err = store.CreateKey(ctx, k, &surehook.AuditEntry{At: now, Actor: "system", Action: "key.create", Target: k.ID})
-	if err != nil {
+	switch {
+	case surehook.CodeOf(err) == surehook.Conflict:
+		return "", false, nil // another node, which was given the same, was first
+	case err != nil:
 		return "", false, err
 	}
 	return shown, true, nil

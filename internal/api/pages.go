@@ -47,6 +47,19 @@ func (s *server) pages() {
 	})
 }
 
+// PagesAlone serves the routes of h that tell how the process is, and no others:
+// for a node that delivers without taking events in.
+func PagesAlone(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/healthz", "/readyz", "/version", "/metrics":
+			h.ServeHTTP(w, r)
+		default:
+			http.Error(w, "this node serves no API: ask one that does", http.StatusNotFound)
+		}
+	})
+}
+
 func (s *server) openAPI(w http.ResponseWriter, _ *http.Request) {
 	s.json(w, s.api.OpenAPI())
 }

@@ -8,13 +8,11 @@ package app
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -26,8 +24,6 @@ import (
 	"github.com/surehook/surehook/engine"
 	"github.com/surehook/surehook/internal/api"
 	"github.com/surehook/surehook/internal/config"
-	"github.com/surehook/surehook/internal/seal"
-	"github.com/surehook/surehook/store/sqlite"
 )
 
 // The files in a data directory.
@@ -122,32 +118,41 @@ func Start(ctx context.Context, cfg config.Config, opt Options) (_ *App, err err
 		h.Close(ctx)
 		return nil
 	})
-	a.serve(listener, h)
+	if cfg.API {
+		a.serve(listener, h)
+	} else {
+		a.serve(listener, api.PagesAlone(h))
+	}
 	return a, nil
 }
 
 // startEngine opens the store and starts the engine on it, with everything
 // that watches it.
 func (a *App) startEngine(ctx context.Context, cfg config.Config, opt Options, m *metrics) (*engine.Engine, error) {
-	keys, err := masterKeys(cfg, opt.Notice)
-	if err != nil {
-		return nil, err
-	}
 	tracer, err := newTracer(ctx, cfg.OTLPEndpoint, opt.Version, a.log)
 	if err != nil {
 		return nil, err
 	}
 	a.stack.push("traces", tracer.stop)
 
-	sync := sqlite.Full
-	if cfg.Sync == "normal" {
-		sync = sqlite.Normal
+	fresh := cfg.Database == "" && missing(filepath.Join(cfg.Data, StoreFile))
+	if !fresh && cfg.Database == "" && cfg.MasterKey == "" && cfg.MasterKeyFile == "" && missing(filepath.Join(cfg.Data, KeyFile)) {
+		_, err := masterKeys(cfg, true, nil) // before the store is touched
+		return nil, err
 	}
-	store, err := sqlite.Open(ctx, filepath.Join(cfg.Data, StoreFile), sqlite.Options{Sync: sync, Logger: a.log, OnBatch: m.batch})
+	store, err := openStore(ctx, cfg, a.log, m.batch)
 	if err != nil {
 		return nil, err
 	}
 	a.stack.push("the store", func(context.Context) error { return store.Close() })
+	used, err := inUse(ctx, store)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := masterKeys(cfg, used, opt.Notice)
+	if err != nil {
+		return nil, err
+	}
 
 	tell := newTeller(cfg, a.log, opt.Environ) //nolint:contextcheck // it lives as long as the app
 	a.stack.push("notices", tell.stop)
@@ -177,43 +182,11 @@ func (a *App) startEngine(ctx context.Context, cfg config.Config, opt Options, m
 	return e, nil
 }
 
-// masterKeys finds the keys that seal secrets: given, in a file, or made.
-func masterKeys(cfg config.Config, notice func(string)) ([][]byte, error) {
-	switch {
-	case cfg.MasterKey != "":
-		keys, err := seal.ParseKeys(cfg.MasterKey)
-		if err != nil {
-			return nil, fmt.Errorf("SUREHOOK_MASTER_KEY: %w", err)
-		}
-		return keys, nil
-	case cfg.MasterKeyFile != "":
-		return seal.ReadKeys(cfg.MasterKeyFile)
-	}
-	if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
-		return nil, fmt.Errorf("the data directory can't be made: %w", err)
-	}
-	path := filepath.Join(cfg.Data, KeyFile)
-	if missing(path) && !missing(filepath.Join(cfg.Data, StoreFile)) {
-		return nil, fmt.Errorf("%s holds a store but no %s: put the key that goes with it there, or name it by --master-key-file; a new key could open none of its secrets",
-			cfg.Data, KeyFile)
-	}
-	keys, created, err := seal.LoadOrCreate(path, rand.Reader)
-	if created && notice != nil {
-		notice("A new master key was made in " + path + ". It seals the signing secrets: keep a copy apart from the data.")
-	}
-	return keys, err
-}
-
-func missing(path string) bool {
-	_, err := os.Stat(path)
-	return errors.Is(err, fs.ErrNotExist)
-}
-
 // engineOptions turns settings into the engine's.
 func engineOptions(cfg config.Config, addr string) (engine.Options, error) {
 	eo := engine.Options{AllowNetworks: cfg.AllowNetworks, OwnHosts: append(slices.Clone(cfg.OwnHosts), addr), EgressProxy: cfg.EgressProxy,
 		MaxInFlight: cfg.MaxInFlight, MaxMemory: int(cfg.Memory), MaxEventBytes: int(cfg.MaxEventBytes), MaxWebhooks: cfg.MaxWebhooks,
-		CarryTrace: cfg.CarryTraceparent}
+		APIOnly: !cfg.Deliver, CarryTrace: cfg.CarryTraceparent}
 	if cfg.CAFile != "" {
 		pem, err := os.ReadFile(cfg.CAFile)
 		if err != nil {

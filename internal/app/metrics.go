@@ -12,7 +12,6 @@ import (
 
 	"github.com/surehook/surehook"
 	"github.com/surehook/surehook/engine"
-	"github.com/surehook/surehook/store/sqlite"
 )
 
 // metrics are what Prometheus sees. Every label has a small, fixed set of
@@ -93,10 +92,10 @@ func (m *metrics) attempt(t engine.Try) {
 }
 
 // batch counts one transaction of the store.
-func (m *metrics) batch(b sqlite.BatchStats) {
-	m.batchJobs.Observe(float64(b.Jobs))
-	m.batchTime.Observe(b.Duration.Seconds())
-	if b.Err != nil {
+func (m *metrics) batch(jobs int, took time.Duration, err error) {
+	m.batchJobs.Observe(float64(jobs))
+	m.batchTime.Observe(took.Seconds())
+	if err != nil {
 		m.batchErrs.Inc()
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/surehook/surehook/internal/config"
 	"github.com/surehook/surehook/internal/dispatch"
 	"github.com/surehook/surehook/internal/seal"
-	"github.com/surehook/surehook/store/sqlite"
 )
 
 const (
@@ -36,8 +35,9 @@ type Rotation struct {
 	FromEnv  bool `json:"-"`
 }
 
-// RotateMaster brings every stored secret under a new master key. It needs the
-// data directory of a stopped server. When it is interrupted, the next call
+// RotateMaster brings every stored secret under a new master key. A SQLite store
+// must be that of a stopped server; on PostgreSQL every node needs both keys
+// before, and only the new one after. When it is interrupted, the next call
 // goes on where it was: the key file holds both keys until nothing is left
 // under the old one.
 func RotateMaster(ctx context.Context, cfg config.Config, entropy io.Reader, progress func(done, total int)) (out Rotation, err error) {
@@ -48,10 +48,10 @@ func RotateMaster(ctx context.Context, cfg config.Config, entropy io.Reader, pro
 	if path == "" {
 		path = filepath.Join(cfg.Data, KeyFile)
 	}
-	if _, err := os.Stat(filepath.Join(cfg.Data, StoreFile)); err != nil {
+	if cfg.Database == "" && missing(filepath.Join(cfg.Data, StoreFile)) {
 		return out, surehook.Errorf(surehook.NotFound, "there is no store in %s", cfg.Data)
 	}
-	store, err := sqlite.Open(ctx, filepath.Join(cfg.Data, StoreFile), sqlite.Options{Logger: slog.New(slog.DiscardHandler)})
+	store, err := openStore(ctx, cfg, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		return out, err
 	}
@@ -83,6 +83,9 @@ func RotateMaster(ctx context.Context, cfg config.Config, entropy io.Reader, pro
 	err = r.reseal(ctx)
 	out.Resealed, out.Lost = r.done, r.lost
 	if err != nil {
+		return out, err
+	}
+	if err := r.ring.Check(ctx, store); err != nil && !errors.Is(err, seal.ErrOtherKey) {
 		return out, err
 	}
 	return out, r.prune(ctx, path, keys, &out)

@@ -23,7 +23,7 @@ func filled(t *testing.T, n int) (config.Config, map[string]string) {
 	t.Helper()
 	cfg := config.Default()
 	cfg.Data = t.TempDir()
-	keys, err := masterKeys(cfg, nil)
+	keys, err := masterKeys(cfg, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

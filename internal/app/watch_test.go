@@ -23,7 +23,6 @@ import (
 	"github.com/surehook/surehook"
 	"github.com/surehook/surehook/engine"
 	"github.com/surehook/surehook/internal/config"
-	"github.com/surehook/surehook/store/sqlite"
 )
 
 var noon = time.Date(2026, 1, 14, 12, 0, 0, 0, time.UTC)
@@ -114,7 +113,7 @@ func TestMetrics(t *testing.T) {
 		stats: func() engine.Stats { return engine.Stats{Lanes: 3, Queued: 4, InFlight: 2, Closed: 2, Open: 1} }})
 	m.attempt(try(surehook.OK, surehook.Finish))
 	m.attempt(try(surehook.SSRFBlocked, surehook.Bury))
-	m.batch(sqlite.BatchStats{Jobs: 3, Duration: time.Millisecond, Err: errors.New("full")})
+	m.batch(3, time.Millisecond, errors.New("full"))
 	m.disabled.WithLabelValues(surehook.ReasonGone).Inc()
 	body := scrape(t, m.handler())
 	for _, want := range []string{`webhook_attempts_total{result="succeeded"} 1`, `webhook_attempts_total{result="ssrf_blocked"} 1`,

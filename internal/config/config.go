@@ -21,6 +21,13 @@ type Config struct {
 	Listen string
 	Data   string // directory
 
+	Database       string // PostgreSQL; empty: the SQLite file
+	DatabaseSchema string
+	DatabaseConns  int
+	DatabaseListen string
+	API            bool
+	Deliver        bool
+
 	AllowNetworks []netip.Prefix
 	OwnHosts      []string
 	EgressProxy   *url.URL

@@ -71,13 +71,13 @@ func TestFlagWinsOverEnvironmentOverFile(t *testing.T) {
 
 func TestEveryProblemAtOnce(t *testing.T) {
 	_, err := Load(Source{File: file(t, "sync: fast\n\nmax-in-flight: 0\n"),
-		Environ: []string{"SUREHOOK_DATABASE=postgres://u:hunter2@db/x", "SUREHOOK_ADMIN_KEY=short-secret", "SUREHOOK_CLIENT_CERT=c.pem"},
+		Environ: []string{"SUREHOOK_DATABASE=mysql://u:hunter2@db/x", "SUREHOOK_ADMIN_KEY=short-secret", "SUREHOOK_CLIENT_CERT=c.pem"},
 		Flags:   flags(t, "--memory", "much", "--listen", "8080")})
 	var p Problems
 	if !errors.As(err, &p) {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"line 1: sync: must be full or normal", "line 3: max-in-flight:", "SUREHOOK_DATABASE: PostgreSQL isn't available yet",
+	for _, want := range []string{"line 1: sync: must be full or normal", "line 3: max-in-flight:", "SUREHOOK_DATABASE: must be a postgres:// URL",
 		"SUREHOOK_ADMIN_KEY: must have 16", "--memory:", "--listen:", "client-cert"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("misses %q:\n%v", want, err)

@@ -222,6 +222,12 @@ func origin(o Option, src Source, lines map[string]int) string {
 // together refuses settings that don't go with each other.
 func together(c *Config) Problems {
 	var bad Problems
+	if !c.Deliver && c.Database == "" {
+		bad = append(bad, Problem{Option: "deliver", From: "--deliver", Message: "can be false only with --database: nobody else could deliver from a SQLite file"})
+	}
+	if !c.API && !c.Deliver {
+		bad = append(bad, Problem{Option: "api", From: "--api and --deliver", Message: "one of them must be true"})
+	}
 	if (c.ClientCert == "") != (c.ClientKey == "") {
 		bad = append(bad, Problem{Option: "client-cert", From: "--client-cert and --client-key", Message: "one needs the other"})
 	}

@@ -19,8 +19,18 @@ var table = []Option{
 		set: func(c *Config, v string) error { c.Listen = v; return hostPort(v) }},
 	{Name: "data", Default: "surehook-data", Value: "dir", Help: "directory of the SQLite file and the master key",
 		set: func(c *Config, v string) error { c.Data = v; return nil }},
-	{Name: "database", Value: "url", Secret: true, Help: "PostgreSQL instead of a data directory (not available yet)",
-		set: func(_ *Config, v string) error { return database(v) }},
+	{Name: "database", Value: "url", Secret: true, Help: "PostgreSQL instead of the SQLite file, as postgres://user:password@host:5432/name; any number of nodes may share it. Better in the environment, which other users can't see",
+		set: func(c *Config, v string) error { c.Database = v; return database(v) }},
+	{Name: "database-schema", Default: "surehook", Value: "name", Help: "PostgreSQL: schema that holds everything",
+		set: func(c *Config, v string) error { c.DatabaseSchema = v; return schema(v) }},
+	{Name: "database-conns", Default: "12", Value: "n", Help: "PostgreSQL: connections of this node",
+		set: func(c *Config, v string) (err error) { c.DatabaseConns, err = number(v, 4, 1000); return err }},
+	{Name: "database-listen", Value: "url", Secret: true, Help: "PostgreSQL: address for notices, straight to the server, where database leads to a pooler in transaction mode",
+		set: func(c *Config, v string) error { c.DatabaseListen = v; return database(v) }},
+	{Name: "api", Default: "true", Flag: true, Help: "serve the API; without it only health and metrics",
+		set: func(c *Config, v string) (err error) { c.API, err = boolean(v); return err }},
+	{Name: "deliver", Default: "true", Flag: true, Help: "deliver; without it other nodes on the same database must",
+		set: func(c *Config, v string) (err error) { c.Deliver, err = boolean(v); return err }},
 
 	{Name: "allow-networks", Value: "cidr,...", Help: "development only: private networks that deliveries may reach, and where URL rules are lifted",
 		set: func(c *Config, v string) (err error) { c.AllowNetworks, err = prefixes(v); return err }},
@@ -102,10 +112,23 @@ func hostPort(v string) error {
 }
 
 func database(v string) error {
-	if strings.HasPrefix(v, "postgres://") || strings.HasPrefix(v, "postgresql://") {
-		return errors.New("PostgreSQL isn't available yet in this version; leave it out, and set data to a directory for SQLite")
+	u, err := url.Parse(v)
+	if err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
+		return errors.New("must be a postgres:// URL; for SQLite leave it out, and set data to a directory")
 	}
-	return errors.New("must be a postgres:// URL; for SQLite set data to a directory")
+	return nil
+}
+
+func schema(v string) error {
+	for i, r := range v {
+		if r != '_' && (r < 'a' || r > 'z') && (i == 0 || r < '0' || r > '9') {
+			return errors.New("must be lower-case letters, digits and _")
+		}
+	}
+	if v == "" || len(v) > 63 {
+		return errors.New("must have 1 to 63 characters")
+	}
+	return nil
 }
 
 func prefixes(v string) ([]netip.Prefix, error) {
