@@ -58,11 +58,11 @@ func eventQuery(f surehook.EventFilter, p surehook.Page) (string, []any) {
 	case surehook.Dead:
 		from, key = q.startFrom(`surehook.dead_letters`, f.Endpoint), `x.event_key`
 	case surehook.Succeeded:
-		at, args := ``, []any(nil)
 		if f.Endpoint != 0 {
-			at, args = ` AND x.endpoint_key = ?`, []any{f.Endpoint}
+			from, key = q.startFromAttempts(f, p), `x.event_key`
+			break
 		}
-		q.add(`EXISTS (SELECT 1 FROM surehook.attempts x WHERE x.event_key = e.key AND x.key >= e.key - `+keyHour+` AND `+succeeded+at+` OFFSET 0)`, args...)
+		q.add(`EXISTS (SELECT 1 FROM surehook.attempts x WHERE x.event_key = e.key AND x.key >= e.key - ` + keyHour + ` AND ` + succeeded + ` OFFSET 0)`)
 	}
 	q.before(key, p.Cursor)
 	q.keysWithin(key, f.Since, f.Until)
@@ -87,6 +87,19 @@ func (q *query) startFrom(table string, endpoint int64) string {
 		q.add(`NOT EXISTS (SELECT 1 FROM ` + table + ` y WHERE y.event_key = x.event_key AND y.endpoint_key < x.endpoint_key OFFSET 0)`)
 	}
 	return ` FROM ` + table + ` x` + eventOf(`x`)
+}
+
+// startFromAttempts reads events by way of an endpoint's attempts that succeeded.
+func (q *query) startFromAttempts(f surehook.EventFilter, p surehook.Page) string {
+	sub := query{args: q.args}
+	sub.add(`x.endpoint_key = ? AND `+succeeded, f.Endpoint)
+	sub.before(`x.event_key`, p.Cursor)
+	sub.keysWithin(`x.event_key`, f.Since, f.Until)
+	if !f.Since.IsZero() {
+		sub.add(`x.key >= ?`, lowKey(f.Since)-hourOfKeys)
+	}
+	q.args = sub.args
+	return ` FROM (SELECT DISTINCT x.event_key FROM surehook.attempts x` + sub.where() + ` ORDER BY x.event_key DESC) x` + eventOf(`x`)
 }
 
 // succeeded is an attempt x that ended its delivery, unless a replay began it

@@ -18,7 +18,7 @@ import (
 
 const (
 	planDays   = 5
-	planEvents = 4000 // a day
+	planEvents = 10_000 // a day
 )
 
 // Listings must cost what they show, whatever the number of rows: no statement
@@ -32,7 +32,6 @@ func TestQueryPlans(t *testing.T) {
 	if len(seen.statements) < 40 {
 		t.Fatalf("only %d statements were used", len(seen.statements))
 	}
-	whole := regexp.MustCompile(`Seq Scan on (events|attempts|pending|dead_letters|event_keys)`)
 	ctx := t.Context()
 	tx, err := s.pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginRead})
 	if err != nil {
@@ -47,14 +46,28 @@ func TestQueryPlans(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", sql, err)
 		}
-		if plan := strings.Join(lines, "\n"); whole.MatchString(plan) {
+		if plan := strings.Join(lines, "\n"); readsWhole(plan) {
 			t.Errorf("%s\n%s", sql, plan)
 		}
 	}
 }
 
-// fill stores events of some days: half of them for the first endpoint, the rest
-// for a hundred others. It gives the newest event's key.
+var seqScan = regexp.MustCompile(`Seq Scan on (?:(?:events|attempts)_(\d+)|pending|dead_letters|event_keys)\b`)
+
+// readsWhole tells plans that read a table from end to end, other than today's,
+// which may have just begun, and the empty ones of the days to come.
+func readsWhole(plan string) bool {
+	today := partition{day: time.Now().UnixMilli() / dayMs}.name()[1:]
+	for _, m := range seqScan.FindAllStringSubmatch(plan, -1) {
+		if m[1] < today {
+			return true
+		}
+	}
+	return false
+}
+
+// fill stores events of some days: most of them for the first endpoint, the rest
+// for a hundred others, of which the last gets none. It gives the newest event's key.
 func fill(t *testing.T, s *Store) (newest int64) {
 	t.Helper()
 	today := time.Now().UnixMilli() / dayMs
@@ -71,7 +84,7 @@ func fill(t *testing.T, s *Store) (newest int64) {
 		first := keyAt((today - planDays) * dayMs)
 		step := (keyAt(time.Now().UnixMilli()) - first) / (planDays * planEvents)
 		newest = first + (planDays*planEvents-1)*step
-		event := fmt.Sprintf(`SELECT n, %d + n * %d::bigint AS key, CASE WHEN n %% 2 = 0 THEN 1 ELSE 2 + n %% 100 END AS endpoint, ((%[1]d + n * %[2]d::bigint) >> 22) + %[3]d AS ms
+		event := fmt.Sprintf(`SELECT n, %d + n * %d::bigint AS key, CASE WHEN n %% 3 > 0 THEN 1 ELSE 2 + (n / 3) %% 99 END AS endpoint, ((%[1]d + n * %[2]d::bigint) >> 22) + %[3]d AS ms
 			FROM generate_series(0, %[4]d) n`, first, step, int64(keyEpoch), planDays*planEvents-1)
 		for _, sql := range []string{
 			`INSERT INTO surehook.endpoints (key, id, version, changed, tenant, partner, url, description, event_types, subjects, identities, profile, envelope,
@@ -79,10 +92,10 @@ func fill(t *testing.T, s *Store) (newest int64) {
 				SELECT n, 'whk_' || n, 1, 1, '', '', '', '', '[]', '[]', '[]', '', '', '', '{}', '{}', false, true, '', 0, 0, 0, 0, 0, 0 FROM generate_series(1, 101) n`,
 			`INSERT INTO surehook.events SELECT key, CASE WHEN n % 10 = 0 THEN 'acme' ELSE '' END, 'e' || n, 'a.b', '', '', 0, '[]', ms, ms, '', '', '{}' FROM (` + event + `) x`,
 			`INSERT INTO surehook.event_keys SELECT 'e' || n, CASE WHEN n % 10 = 0 THEN 'acme' ELSE '' END, key, '' FROM (` + event + `) x`,
-			`INSERT INTO surehook.attempts SELECT key, key, endpoint, gen_random_uuid(), ms, 1000, 0, 1, 200, 0, 0, 0, 0, 0, 0, CASE WHEN n % 40 > 1 THEN 1 ELSE 2 END, 0, '', '', NULL
+			`INSERT INTO surehook.attempts SELECT key, key, endpoint, gen_random_uuid(), ms, 1000, 0, 1, 200, 0, 0, 0, 0, 0, 0, CASE WHEN n % 4 < 3 THEN 1 ELSE 2 END, 0, '', '', NULL
 				FROM (` + event + `) x`,
-			`INSERT INTO surehook.pending (event_key, endpoint_key, id, due, attempt, first_attempt, size) SELECT key, endpoint, n, ms, 1, 1, 2 FROM (` + event + `) x WHERE n % 40 = 0`,
-			`INSERT INTO surehook.dead_letters SELECT key, key, endpoint, n, '', 500, 1, ms FROM (` + event + `) x WHERE n % 40 = 1`,
+			`INSERT INTO surehook.pending (event_key, endpoint_key, id, due, attempt, first_attempt, size) SELECT key, endpoint, n, ms, 1, 1, 2 FROM (` + event + `) x WHERE n % 4 = 3 AND n % 40 <> 3`,
+			`INSERT INTO surehook.dead_letters SELECT key, key, endpoint, n, '', 500, 1, ms FROM (` + event + `) x WHERE n % 40 = 3`,
 		} {
 			if _, err := tx.Exec(ctx, s.q(sql)); err != nil {
 				return fmt.Errorf("%s: %w", sql, err)
@@ -158,7 +171,7 @@ func useEverything(t *testing.T, s *Store, event int64) {
 	}
 	tenant := "acme"
 	for _, p := range []surehook.Page{{Limit: 50}, {Limit: 50, Cursor: event - 1<<32}} {
-		for _, endpoint := range []int64{0, 1, 50} {
+		for _, endpoint := range []int64{0, 1, 50, 101} {
 			for _, status := range []surehook.DeliveryStatus{"", surehook.Pending, surehook.Dead, surehook.Succeeded} {
 				for _, typ := range []string{"", "a.b", "a.*"} {
 					use(s.ListEvents(ctx, surehook.EventFilter{Status: status, Endpoint: endpoint, Type: typ}, p))
@@ -181,6 +194,7 @@ func useEverything(t *testing.T, s *Store, event int64) {
 	}
 	for status := range replayableBy {
 		use(s.Replayable(ctx, 1, now.Add(-48*time.Hour), now.Add(-47*time.Hour), status, 0, 10))
+		use(s.Replayable(ctx, 101, time.Time{}, time.Time{}, status, 0, 10))
 		use(s.Replayable(ctx, 50, time.Time{}, time.Time{}, status, 0, 10))
 	}
 	use(s.Stats(ctx, 50, now.Add(-time.Hour), now, time.Minute))

@@ -173,9 +173,10 @@ var replayableBy = map[string]string{
 		`d.endpoint_key = $1`),
 	"failed": replayable(` FROM surehook.pending p`+eventOf(`p`), `p.event_key`,
 		`p.endpoint_key = $1 AND p.attempt > 0 AND `+latestStatus+` = 2`),
-	"succeeded": replayable(` FROM surehook.events e`, `e.key`, latestStatus+` = 1
-		AND NOT EXISTS (SELECT 1 FROM surehook.pending y WHERE y.event_key = e.key AND y.endpoint_key = $1 OFFSET 0)
-		AND NOT EXISTS (SELECT 1 FROM surehook.dead_letters y WHERE y.event_key = e.key AND y.endpoint_key = $1 OFFSET 0)`),
+	"succeeded": replayable(` FROM (SELECT DISTINCT event_key FROM surehook.attempts WHERE endpoint_key = $1 AND event_key > $2 AND event_key <= $3
+		AND key > $2 - `+keyHour+` AND status = 1 AND flags = 0) x`+eventOf(`x`), `x.event_key`, latestStatus+` = 1
+		AND NOT EXISTS (SELECT 1 FROM surehook.pending y WHERE y.event_key = x.event_key AND y.endpoint_key = $1 OFFSET 0)
+		AND NOT EXISTS (SELECT 1 FROM surehook.dead_letters y WHERE y.event_key = x.event_key AND y.endpoint_key = $1 OFFSET 0)`),
 }
 
 // eventOf joins the event e to a row that has its key, by one probe for each.
