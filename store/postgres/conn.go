@@ -140,6 +140,8 @@ func wrap(err error) error {
 	switch {
 	case state == "25006":
 		return unavailable("the database takes no writes: it is a standby, or read-only", err)
+	case state == "22021":
+		return surehook.Errorf(surehook.InvalidRequest, "the request is invalid: a text has U+0000 in it, or isn't UTF-8").WithCause(err)
 	case state == "53100":
 		return unavailable("the database's disk is full", err)
 	case class == "40" || state == "55P03" || state == "57014" || class == "25":
