@@ -16,6 +16,9 @@ const (
 	suspectAt  = 3   // failures in a row
 )
 
+// passFor is how long rows may pass others that wait in the store.
+const passFor = 25 * time.Millisecond
+
 const (
 	leaseMargin = 5 * time.Second // that a lease must outlast an attempt's time-out by
 	leaseRetry  = time.Second     // until a lane looks again whether the lease was renewed
@@ -64,6 +67,7 @@ type lane struct {
 	taken    int       // successes since room changed
 	throttle int       // concurrency while the receiver asks for less; 0: the endpoint's cap
 	more     bool      // free rows are due in the store
+	moreAt   time.Time // since when that keeps new rows back; zero: it doesn't
 	nextDue  time.Time // when more will be; zero: nothing is known
 	claiming bool
 	ending   bool
@@ -78,13 +82,13 @@ type lane struct {
 }
 
 // reserve promises a place for a row that is about to be committed. While older
-// rows are known to wait in the store, new ones join them there, so that none
-// waits for ever. A row that comes during a claim may pass the claimed ones:
-// were it left in the store, a busy lane would claim without end.
+// rows have waited in the store for a moment, new ones join them there, so that
+// none waits for ever. Within that moment, and during a claim, a row may pass
+// others: were it left in the store, a busy lane would claim without end.
 func (l *lane) reserve(size int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.more || !l.route.live || l.d.draining.Load() || l.breaker.failures >= breakerOpens {
+	if !l.route.live || l.d.draining.Load() || l.breaker.failures >= breakerOpens || (l.more && l.outwaited()) {
 		return false
 	}
 	if n := len(l.queue) + l.reserved; n >= l.room || !l.d.memory.fits(n, size) {
@@ -92,6 +96,16 @@ func (l *lane) reserve(size int) bool {
 	}
 	l.reserved++
 	return true
+}
+
+// outwaited tells whether rows have been waiting in the store for longer than
+// others may pass them. Callers hold mu.
+func (l *lane) outwaited() bool {
+	now := l.d.now()
+	if l.moreAt.IsZero() {
+		l.moreAt = now
+	}
+	return now.Sub(l.moreAt) > passFor
 }
 
 // unreserve takes a promise back: the append failed or was a duplicate.

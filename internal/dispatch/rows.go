@@ -48,7 +48,9 @@ func (l *lane) claim() {
 		l.d.memory.hold(p)
 		l.queue = append(l.queue, item{Delivery: r.Delivery, parcel: p})
 	}
-	l.more = l.more || got.More
+	if l.more = l.more || got.More; !l.more {
+		l.moreAt = time.Time{}
+	}
 	if !got.More && !got.Next.IsZero() {
 		next := got.Next
 		if soon := l.d.now().Add(claimPause); len(got.Rows) == 0 && next.Before(soon) {
