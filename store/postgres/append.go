@@ -3,7 +3,6 @@ package postgres
 import (
 	"bytes"
 	"context"
-	"hash/fnv"
 	"strings"
 	"time"
 
@@ -254,14 +253,6 @@ func (s *Store) answerTwins(ctx context.Context, twins []*ref) error {
 		}
 	}
 	return nil
-}
-
-// orderKey names an owner's sequence at an ordered endpoint. Two owners with one
-// key wait for each other, which is harmless.
-func orderKey(e *surehook.Event) int64 {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(e.Tenant + "\x00" + e.Owner)) // never fails
-	return int64(h.Sum64()) | 1                         // 0 is none
 }
 
 // appender gathers calls of Append into transactions.

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/store/internal/row"
 )
 
 // What became of an event in its transaction.
@@ -97,8 +98,8 @@ func (b *appendBatch) args(epoch int64) []any {
 		occurred, hash, data = append(occurred, millis(e.OccurredAt)), append(hash, r.hash), append(data, orEmpty(e.Data))
 		for t, target := range r.item.Targets {
 			var key int64
-			if target.Ordered && e.Owner != "" {
-				key = orderKey(e)
+			if target.Ordered {
+				key = row.OrderKey(e.Tenant, e.Owner)
 			}
 			pn, endpoint, id, owned, order = append(pn, int32(i)), append(endpoint, target.EndpointKey), append(id, r.ids[t]),
 				append(owned, target.Owned), append(order, key)

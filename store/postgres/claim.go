@@ -2,11 +2,13 @@ package postgres
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/store/internal/row"
 )
 
 // A row that was lost with its node this often is a suspect: it is out alone,
@@ -35,9 +37,6 @@ const (
 		CASE WHEN $2 THEN coalesce((SELECT min(due) FROM surehook.pending WHERE lost >= 3 AND owner IS NULL AND endpoint_key = $1), 0) ELSE 0 END`
 )
 
-// parked is the due time of an ordered row that waits for the one before it.
-const parked = int64(1) << 60
-
 // candidate is a row that may be claimed.
 type candidate struct {
 	surehook.Delivery
@@ -64,44 +63,82 @@ func (s *Store) Claim(ctx context.Context, endpoint int64, limit, maxBytes int) 
 
 func (s *Store) claim(ctx context.Context, tx pgx.Tx, epoch, endpoint int64, limit, maxBytes int) (surehook.Claim, error) {
 	var out surehook.Claim
-	var now int64
-	var live, ordered, held bool
-	if err := tx.QueryRow(ctx, s.q(claimGate), endpoint, epoch).Scan(&now, &live, &ordered, &held); err != nil || !live {
+	g, err := s.gate(ctx, tx, epoch, endpoint)
+	if err != nil || !g.live {
 		return out, err
 	}
-	rows, err := s.candidates(ctx, tx, epoch, endpoint, limit, held)
+	rows, err := s.candidates(ctx, tx, epoch, endpoint, limit, g.held)
 	if err != nil {
 		return out, err
 	}
-	if ordered {
-		if rows, err = s.heads(ctx, tx, endpoint, rows); err != nil {
+	if slices.ContainsFunc(rows, func(c candidate) bool { return c.order != 0 }) {
+		switch now, err := s.ordered(ctx, tx, endpoint); {
+		case err != nil:
 			return out, err
+		case now && !g.ordered: // since a moment: other claims are to be kept out first
+			out.More = true
+			return out, nil
+		case now:
+			if rows, err = s.heads(ctx, tx, endpoint, rows); err != nil {
+				return out, err
+			}
 		}
 	}
 	take, crashed, suspect := choose(rows, maxBytes)
 	if out.Rows, err = s.take(ctx, tx, epoch, endpoint, take); err != nil {
 		return out, err
 	}
-	if err := s.end(ctx, tx, endpoint, crashed, surehook.Crashed, now, true); err != nil {
+	if err := s.end(ctx, tx, endpoint, crashed, surehook.Crashed, g.now, true, 1); err != nil {
 		return out, err
 	}
-	held = held || suspect
+	err = s.claimNext(ctx, tx, endpoint, g.now, g.held || suspect, &out)
+	return out, err
+}
+
+// claimNext says when the endpoint should ask again. While a suspect is held,
+// the others that are due count as due in a moment: only they wait for it.
+func (s *Store) claimNext(ctx context.Context, tx pgx.Tx, endpoint, now int64, held bool, out *surehook.Claim) error {
 	var next, other int64
 	if err := tx.QueryRow(ctx, s.q(claimNext), endpoint, held).Scan(&next, &other); err != nil {
-		return out, err
+		return err
 	}
-	if next != 0 && next < parked {
+	if next != 0 && next < row.Parked {
 		out.Next, out.More = at(next), next <= now
 	}
-	if other != 0 && !out.More {
-		if other <= now {
-			other = now + suspectRetry.Milliseconds()
-		}
-		if out.Next.IsZero() || other < next {
-			out.Next = at(other)
-		}
+	if other == 0 || other >= row.Parked || out.More {
+		return nil
 	}
-	return out, nil
+	if other <= now {
+		other = now + suspectRetry.Milliseconds()
+	}
+	if out.Next.IsZero() || other < next {
+		out.Next = at(other)
+	}
+	return nil
+}
+
+// gate is what a claim goes by.
+type gate struct {
+	now           int64
+	live, ordered bool // the endpoint
+	held          bool // a suspect is out
+}
+
+// gate looks whether the endpoint takes rows. For an ordered one it keeps other
+// claims and changes of the order out until the commit: which rows are first is
+// then this claim's to say.
+func (s *Store) gate(ctx context.Context, tx pgx.Tx, epoch, endpoint int64) (g gate, err error) {
+	look := func() error {
+		return tx.QueryRow(ctx, s.q(claimGate), endpoint, epoch).Scan(&g.now, &g.live, &g.ordered, &g.held)
+	}
+	if err = look(); err != nil || !g.live || !g.ordered {
+		return g, err
+	}
+	if err = s.excludeClaims(ctx, tx, endpoint); err != nil {
+		return g, err
+	}
+	err = look()
+	return g, err
 }
 
 // candidates locks due rows. The lock on the node's own row makes sure that it
@@ -130,11 +167,11 @@ func choose(rows []candidate, maxBytes int) (take []candidate, crashed []surehoo
 	size := 0
 	for _, c := range rows {
 		switch {
+		case suspect || (size >= maxBytes && len(take) > 0):
+			return take, crashed, suspect
 		case c.Lost >= lostDead:
 			crashed = append(crashed, c.Delivery)
 			continue
-		case suspect || (size >= maxBytes && len(take) > 0):
-			return take, crashed, suspect
 		case c.Lost >= lostAlone && len(take) > 0:
 			return take, crashed, suspect
 		}
@@ -176,41 +213,6 @@ func (s *Store) take(ctx context.Context, tx pgx.Tx, epoch, endpoint int64, rows
 	return out, nil
 }
 
-// heads keeps of an ordered endpoint's rows those that are next in their owner's
-// sequence, and parks the others: they are due when the one before them goes.
-// The rows are locked, so whoever removes a head waits, and then finds them
-// parked.
-func (s *Store) heads(ctx context.Context, tx pgx.Tx, endpoint int64, rows []candidate) ([]candidate, error) {
-	events := make([]int64, 0, len(rows))
-	for _, c := range rows {
-		if c.order != 0 {
-			events = append(events, c.EventKey)
-		}
-	}
-	if len(events) == 0 {
-		return rows, nil
-	}
-	// One that is out already, of whatever place, is waited for as well.
-	blocked, err := tx.Query(ctx, s.q(`UPDATE surehook.pending p SET due = $3 WHERE p.endpoint_key = $1 AND p.event_key = ANY($2)
-		AND EXISTS (SELECT 1 FROM surehook.pending b WHERE b.endpoint_key = $1 AND b.order_key = p.order_key
-			AND (b.sequence < p.sequence OR b.owner IS NOT NULL) AND b.event_key <> p.event_key) RETURNING p.event_key`), endpoint, events, parked)
-	if err != nil {
-		return nil, err
-	}
-	behind := make(map[int64]bool)
-	var key int64
-	if _, err := pgx.ForEachRow(blocked, []any{&key}, func() error { behind[key] = true; return nil }); err != nil {
-		return nil, err
-	}
-	out := rows[:0]
-	for _, c := range rows {
-		if !behind[c.EventKey] {
-			out = append(out, c)
-		}
-	}
-	return out, nil
-}
-
 // End implements surehook.Queue.
 func (s *Store) End(ctx context.Context, endpoint int64, code surehook.Code, dueOnly, letters bool, limit int) (int, error) {
 	n := 0
@@ -227,28 +229,40 @@ func (s *Store) End(ctx context.Context, endpoint int64, code surehook.Code, due
 		if !dueOnly {
 			before = maxKey
 		}
-		rows, err := tx.Query(ctx, s.q(`SELECT event_key, id, attempt, first_attempt FROM surehook.pending
-			WHERE endpoint_key = $1 AND owner IS NULL AND due <= $2 ORDER BY due, event_key LIMIT $3 FOR UPDATE SKIP LOCKED`), endpoint, before, limit)
-		if err != nil {
-			return err
+		// Of an ordered endpoint, more rows come due as those before them end.
+		for n < limit {
+			rows, err := s.ending(ctx, tx, endpoint, before, limit-n)
+			if err != nil || len(rows) == 0 {
+				return err
+			}
+			n += len(rows)
+			if err := s.end(ctx, tx, endpoint, rows, code, now, letters, limit-n); err != nil {
+				return err
+			}
 		}
-		ending, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (surehook.Delivery, error) {
-			d := surehook.Delivery{EndpointKey: endpoint}
-			err := row.Scan(&d.EventKey, &d.ID, &d.Attempt, &d.FirstAttempt)
-			return d, err
-		})
-		if err != nil {
-			return err
-		}
-		n = len(ending)
-		return s.end(ctx, tx, endpoint, ending, code, now, letters)
+		return nil
 	})
 	return n, err
 }
 
+// ending locks rows that are to be ended.
+func (s *Store) ending(ctx context.Context, tx pgx.Tx, endpoint, before int64, limit int) ([]surehook.Delivery, error) {
+	rows, err := tx.Query(ctx, s.q(`SELECT event_key, id, attempt, first_attempt FROM surehook.pending
+		WHERE endpoint_key = $1 AND owner IS NULL AND due <= $2 ORDER BY due, event_key LIMIT $3 FOR UPDATE SKIP LOCKED`), endpoint, before, limit)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (surehook.Delivery, error) {
+		d := surehook.Delivery{EndpointKey: endpoint}
+		err := r.Scan(&d.EventKey, &d.ID, &d.Attempt, &d.FirstAttempt)
+		return d, err
+	})
+}
+
 // end removes locked rows; with letters each leaves a dead letter, and an
-// attempt that tells why no request was made.
-func (s *Store) end(ctx context.Context, tx pgx.Tx, endpoint int64, rows []surehook.Delivery, code surehook.Code, now int64, letters bool) error {
+// attempt that tells why no request was made. Of the rows that waited for them,
+// about as many as more come due: of each sequence one at least.
+func (s *Store) end(ctx context.Context, tx pgx.Tx, endpoint int64, rows []surehook.Delivery, code surehook.Code, now int64, letters bool, more int) error {
 	if len(rows) == 0 {
 		return nil
 	}
@@ -261,14 +275,20 @@ func (s *Store) end(ctx context.Context, tx pgx.Tx, endpoint int64, rows []sureh
 	if err != nil {
 		return err
 	}
-	var orders sequences
+	var orders row.Sequences
 	var order int64
-	if _, err := pgx.ForEachRow(gone, []any{&order}, func() error { orders.add(endpoint, order); return nil }); err != nil {
+	if _, err := pgx.ForEachRow(gone, []any{&order}, func() error { orders.Add(endpoint, order); return nil }); err != nil {
 		return err
 	}
-	if !letters {
-		return s.unpark(ctx, tx, orders)
+	if letters {
+		if err := s.endLetters(ctx, tx, endpoint, rows, code, now); err != nil {
+			return err
+		}
 	}
+	return s.unpark(ctx, tx, orders, now, more)
+}
+
+func (s *Store) endLetters(ctx context.Context, tx pgx.Tx, endpoint int64, rows []surehook.Delivery, code surehook.Code, now int64) error {
 	ids, err := s.ids.take(ctx, tx, 2*len(rows))
 	if err != nil {
 		return err
@@ -282,50 +302,7 @@ func (s *Store) end(ctx context.Context, tx pgx.Tx, endpoint int64, rows []sureh
 	if _, err := s.insertAttempts(ctx, tx, attempts); err != nil {
 		return err
 	}
-	if err := s.insertLetters(ctx, tx, dead, now); err != nil {
-		return err
-	}
-	return s.unpark(ctx, tx, orders)
-}
-
-// sequences are owners' sequences at ordered endpoints, each once.
-type sequences struct{ endpoints, orders []int64 }
-
-func (q *sequences) add(endpoint, order int64) {
-	if order == 0 {
-		return
-	}
-	for i := range q.orders {
-		if q.orders[i] == order && q.endpoints[i] == endpoint {
-			return
-		}
-	}
-	q.endpoints, q.orders = append(q.endpoints, endpoint), append(q.orders, order)
-}
-
-// unpark makes the first rows of sequences due that some rows have gone from. A
-// claim may just be parking one: then the lock waits for it.
-func (s *Store) unpark(ctx context.Context, tx pgx.Tx, q sequences) error {
-	if len(q.orders) == 0 {
-		return nil
-	}
-	rows, err := tx.Query(ctx, s.q(`SELECT h.endpoint_key, h.event_key FROM unnest($1::bigint[], $2::bigint[]) x(endpoint_key, order_key)
-		CROSS JOIN LATERAL (SELECT p.endpoint_key, p.event_key FROM surehook.pending p WHERE p.endpoint_key = x.endpoint_key
-			AND p.order_key = x.order_key ORDER BY p.sequence LIMIT 1 FOR UPDATE) h`), q.endpoints, q.orders)
-	if err != nil {
-		return err
-	}
-	var endpoints, events []int64
-	var endpoint, event int64
-	if _, err := pgx.ForEachRow(rows, []any{&endpoint, &event}, func() error {
-		endpoints, events = append(endpoints, endpoint), append(events, event)
-		return nil
-	}); err != nil || len(events) == 0 {
-		return err
-	}
-	_, err = tx.Exec(ctx, s.q(`UPDATE surehook.pending p SET due = surehook.clock() FROM unnest($1::bigint[], $2::bigint[]) x(endpoint_key, event_key)
-		WHERE p.endpoint_key = x.endpoint_key AND p.event_key = x.event_key AND p.due = $3`), endpoints, events, parked)
-	return err
+	return s.insertLetters(ctx, tx, dead, now)
 }
 
 // Due implements surehook.Queue by a skip scan: one index probe an endpoint,
@@ -338,7 +315,7 @@ func (s *Store) Due(ctx context.Context) ([]surehook.EndpointDue, error) {
 			UNION ALL
 			SELECT n.endpoint_key, n.due FROM d, LATERAL (SELECT endpoint_key, due FROM surehook.pending
 				WHERE owner IS NULL AND endpoint_key > d.endpoint_key ORDER BY endpoint_key, due LIMIT 1) n
-		) SELECT endpoint_key, due FROM d WHERE due < $1`), parked)
+		) SELECT endpoint_key, due FROM d WHERE due < $1`), row.Parked)
 		if err != nil {
 			return err
 		}

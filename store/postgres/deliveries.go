@@ -156,7 +156,7 @@ func (v views) rows(status surehook.DeliveryStatus) func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&key[0], &key[1], &due}, func() error {
 			d := v[key]
 			d.Status = status
-			if due < parked {
+			if due < row.Parked {
 				d.NextAttemptAt = at(due)
 			}
 			return nil

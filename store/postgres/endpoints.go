@@ -106,6 +106,11 @@ func (s *Store) UpdateEndpoint(ctx context.Context, id string, change func(*sure
 		// What is the store's to say stays as it was.
 		e.Key, e.ID, e.CreatedAt, e.Deleted = stored.Key, stored.ID, stored.CreatedAt, false
 		e.Version, e.UpdatedAt = stored.Version+1, at(now)
+		if stored.Ordered && !e.Ordered {
+			if err := s.disorder(ctx, tx, key, now); err != nil {
+				return err
+			}
+		}
 		if err := s.putEndpoint(ctx, tx, e, now, a); err != nil {
 			return err
 		}

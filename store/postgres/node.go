@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/store/internal/row"
 )
 
 const (
@@ -48,13 +49,24 @@ func (s *Store) free(ctx context.Context, tx pgx.Tx, epochs []int64, lost int) e
 	if _, err := tx.Exec(ctx, s.q(`DELETE FROM surehook.nodes WHERE epoch = ANY($1)`), epochs); err != nil {
 		return err
 	}
-	tag, err := tx.Exec(ctx, s.q(`UPDATE surehook.pending p SET owner = NULL, lost = lost + $2
+	rows, err := tx.Query(ctx, s.q(`UPDATE surehook.pending p SET owner = NULL, lost = lost + $2
 		FROM (SELECT event_key, endpoint_key FROM surehook.pending WHERE owner = ANY($1) ORDER BY event_key, endpoint_key FOR UPDATE) x
-		WHERE p.event_key = x.event_key AND p.endpoint_key = x.endpoint_key`), epochs, lost)
-	if err == nil && tag.RowsAffected() > 0 {
-		s.log.Info("rows of an epoch that ended are free again", "rows", tag.RowsAffected())
+		WHERE p.event_key = x.event_key AND p.endpoint_key = x.endpoint_key RETURNING p.endpoint_key, coalesce(p.order_key, 0)`), epochs, lost)
+	if err != nil {
+		return err
 	}
-	return err
+	var orders row.Sequences
+	var endpoint, order int64
+	tag, err := pgx.ForEachRow(rows, []any{&endpoint, &order}, func() error { orders.Add(endpoint, order); return nil })
+	if err != nil || tag.RowsAffected() == 0 {
+		return err
+	}
+	s.log.Info("rows of an epoch that ended are free again", "rows", tag.RowsAffected())
+	now, err := s.now(ctx, tx)
+	if err != nil {
+		return err
+	}
+	return s.unpark(ctx, tx, orders, now, 1)
 }
 
 func (s *Store) endEpoch(ctx context.Context) error {

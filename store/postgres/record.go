@@ -9,6 +9,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/store/internal/row"
 )
 
 // The guard: the row is still ours, and at the attempt that we made.
@@ -19,12 +20,12 @@ const guard = ` FROM unnest($1::int[], $2::bigint[], $3::bigint[], $4::bigint[],
 // moves are what the decisions do to their rows; each tells the places of the
 // rows that it found. A success counts whoever holds the row.
 var moves = map[surehook.Decision]string{
-	surehook.Release: `UPDATE surehook.pending p SET owner = NULL` + guard + ` RETURNING x.n, 0::bigint, 0::bigint`,
+	surehook.Release: `UPDATE surehook.pending p SET owner = NULL` + guard + ` RETURNING x.n, 0::bigint, coalesce(p.order_key, 0)`,
 	surehook.Again: `UPDATE surehook.pending p SET owner = NULL, attempt = p.attempt + 1, lost = 0, due = t.ms + x.wait
 		FROM unnest($1::int[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::bigint[])
 		x(n, event_key, endpoint_key, id, owner, attempt, wait), (SELECT surehook.clock() AS ms OFFSET 0) t
 		WHERE p.event_key = x.event_key AND p.endpoint_key = x.endpoint_key AND p.id = x.id AND p.owner = x.owner AND p.attempt = x.attempt
-		RETURNING x.n, p.due, 0::bigint`,
+		RETURNING x.n, p.due, coalesce(p.order_key, 0)`,
 	surehook.Bury: `DELETE FROM surehook.pending p USING unnest($1::int[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::bigint[])
 		x(n, event_key, endpoint_key, id, owner, attempt, wait)
 		WHERE p.event_key = x.event_key AND p.endpoint_key = x.endpoint_key AND p.id = x.id AND p.owner = x.owner AND p.attempt = x.attempt
@@ -162,7 +163,7 @@ func compare(a, b int64) int {
 // recordRound moves the rows, then keeps the attempts.
 func (s *Store) recordRound(ctx context.Context, tx pgx.Tx, round []*outcome, health map[int64]*surehook.Tally, out *surehook.Recorded) error {
 	var now int64
-	var freed sequences
+	var freed row.Sequences
 	if err := s.move(ctx, tx, round, &now, &freed); err != nil {
 		return err
 	}
@@ -206,7 +207,7 @@ func (s *Store) recordRound(ctx context.Context, tx pgx.Tx, round []*outcome, he
 		}
 	}
 	tally(round, kept, health, out)
-	return s.unpark(ctx, tx, freed)
+	return s.unpark(ctx, tx, freed, now, 1)
 }
 
 // tally counts the attempts that were stored for the first time.
@@ -257,10 +258,10 @@ func (s *Store) giveKeys(ctx context.Context, tx pgx.Tx, round []*outcome, now i
 }
 
 // move does what the decisions do to the rows, in one round trip.
-func (s *Store) move(ctx context.Context, tx pgx.Tx, round []*outcome, now *int64, freed *sequences) error {
+func (s *Store) move(ctx context.Context, tx pgx.Tx, round []*outcome, now *int64, freed *row.Sequences) error {
 	batch := &pgx.Batch{}
 	batch.Queue(inOrder)
-	batch.Queue(s.q(`SELECT surehook.clock()`)).QueryRow(func(row pgx.Row) error { return row.Scan(now) })
+	batch.Queue(s.q(`SELECT surehook.clock()`)).QueryRow(func(r pgx.Row) error { return r.Scan(now) })
 	for _, d := range []surehook.Decision{surehook.Release, surehook.Finish, surehook.Again, surehook.Bury} {
 		args := moveArgs(round, d)
 		if args == nil {
@@ -272,7 +273,7 @@ func (s *Store) move(ctx context.Context, tx pgx.Tx, round []*outcome, now *int6
 			_, err := pgx.ForEachRow(rows, []any{&n, &due, &order}, func() error {
 				o := round[n]
 				o.hit, o.due = true, due
-				freed.add(o.Delivery.EndpointKey, order)
+				freed.Add(o.Delivery.EndpointKey, order)
 				return nil
 			})
 			return err

@@ -24,22 +24,19 @@ func (s *Store) Replay(ctx context.Context, endpoint int64, events []int64, a *s
 		if err != nil {
 			return err
 		}
-		sizes := make(map[int64]int32, len(events))
 		for _, event := range events {
 			switch e, ok := found[event]; {
 			case !ok:
 				return notFound("event")
 			case e.erased:
 				return conflict("the event's data was erased")
-			default:
-				sizes[event] = e.size
 			}
 		}
 		now, err := s.now(ctx, tx)
 		if err != nil {
 			return err
 		}
-		held, err := s.requeue(ctx, tx, endpoint, sizes, now)
+		held, err := s.requeue(ctx, tx, endpoint, found, now)
 		if err != nil {
 			return err
 		}
@@ -62,22 +59,25 @@ func (s *Store) replayTarget(ctx context.Context, tx pgx.Tx, endpoint int64) err
 
 // replayEvent is an event that is to be replayed.
 type replayEvent struct {
-	erased bool
-	size   int32
+	erased          bool
+	size            int32
+	order, sequence int64 // in its owner's sequence; 0: none
 }
 
 // replayEvents finds those of the events that can be replayed, and erased ones.
 // A webhook.test is never sent again.
 func (s *Store) replayEvents(ctx context.Context, tx pgx.Tx, events []int64) (map[int64]replayEvent, error) {
-	rows, err := tx.Query(ctx, s.q(`SELECT key, data IS NULL, coalesce(octet_length(data), 0) FROM surehook.events
+	rows, err := tx.Query(ctx, s.q(`SELECT key, data IS NULL, coalesce(octet_length(data), 0), tenant, owner, sequence FROM surehook.events
 		WHERE key = ANY($1) AND type <> 'webhook.test'`), events)
 	if err != nil {
 		return nil, err
 	}
 	out := make(map[int64]replayEvent, len(events))
 	var key int64
+	var tenant, owner string
 	var e replayEvent
-	_, err = pgx.ForEachRow(rows, []any{&key, &e.erased, &e.size}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&key, &e.erased, &e.size, &tenant, &owner, &e.sequence}, func() error {
+		e.order = row.OrderKey(tenant, owner)
 		out[key] = e
 		return nil
 	})
@@ -86,26 +86,27 @@ func (s *Store) replayEvents(ctx context.Context, tx pgx.Tx, events []int64) (ma
 
 // requeueNew makes rows for deliveries that have none, and takes their dead
 // letters away: endpoint, due, events, ids, sizes, the lowest key of their
-// attempts. The rows go on where the attempts ended.
+// attempts, order keys, sequences. The rows go on where the attempts ended.
 const requeueNew = `WITH a AS (
 	SELECT event_key, max(number) AS number FROM surehook.attempts
 	WHERE endpoint_key = $1 AND event_key = ANY($3) AND key >= $6 GROUP BY event_key
 ), n AS (
-	INSERT INTO surehook.pending (event_key, endpoint_key, id, due, attempt, first_attempt, size)
-	SELECT x.event_key, $1, x.id, $2, coalesce(a.number, 0), coalesce(a.number, 0) + 1, x.size
-	FROM unnest($3::bigint[], $4::bigint[], $5::int[]) x(event_key, id, size) LEFT JOIN a ON a.event_key = x.event_key
+	INSERT INTO surehook.pending (event_key, endpoint_key, id, due, attempt, first_attempt, size, order_key, sequence)
+	SELECT x.event_key, $1, x.id, $2, coalesce(a.number, 0), coalesce(a.number, 0) + 1, x.size, nullif(x.order_key, 0), x.sequence
+	FROM unnest($3::bigint[], $4::bigint[], $5::int[], $7::bigint[], $8::bigint[]) x(event_key, id, size, order_key, sequence) LEFT JOIN a ON a.event_key = x.event_key
 	ORDER BY x.event_key RETURNING event_key
 ) DELETE FROM surehook.dead_letters d USING n WHERE d.endpoint_key = $1 AND d.event_key = n.event_key`
 
 // requeue starts new runs of deliveries, due at once. It gives those of which an
-// attempt is being made right now; for them it changes nothing.
+// attempt is being made right now; for them it changes nothing. At an ordered
+// endpoint a replayed event has its old place, before what waits behind it.
 //
 // Only one transaction at a time replays for an endpoint, so a delivery that has
 // no row can't get one from elsewhere, and no two wait for each other. Whoever
 // ends a row has it locked: the lock is waited for, and then the row is gone, its
 // last attempt and its dead letter are there.
-func (s *Store) requeue(ctx context.Context, tx pgx.Tx, endpoint int64, sizes map[int64]int32, now int64) (held map[int64]bool, err error) {
-	events := slices.Sorted(maps.Keys(sizes))
+func (s *Store) requeue(ctx context.Context, tx pgx.Tx, endpoint int64, found map[int64]replayEvent, now int64) (held map[int64]bool, err error) {
+	events := slices.Sorted(maps.Keys(found))
 	if len(events) == 0 {
 		return nil, nil
 	}
@@ -136,7 +137,7 @@ func (s *Store) requeue(ctx context.Context, tx pgx.Tx, endpoint int64, sizes ma
 		}
 	}
 	fresh := slices.DeleteFunc(events, func(e int64) bool { _, ok := held[e]; return ok })
-	if err := s.requeueFresh(ctx, tx, endpoint, fresh, sizes, now); err != nil {
+	if err := s.requeueFresh(ctx, tx, endpoint, fresh, found, now); err != nil {
 		return nil, err
 	}
 	if len(free)+len(fresh) > 0 { // other nodes may be the ones to send them
@@ -145,7 +146,7 @@ func (s *Store) requeue(ctx context.Context, tx pgx.Tx, endpoint int64, sizes ma
 	return held, err
 }
 
-func (s *Store) requeueFresh(ctx context.Context, tx pgx.Tx, endpoint int64, events []int64, sizes map[int64]int32, now int64) error {
+func (s *Store) requeueFresh(ctx context.Context, tx pgx.Tx, endpoint int64, events []int64, found map[int64]replayEvent, now int64) error {
 	if len(events) == 0 {
 		return nil
 	}
@@ -153,11 +154,19 @@ func (s *Store) requeueFresh(ctx context.Context, tx pgx.Tx, endpoint int64, eve
 	if err != nil {
 		return err
 	}
-	size := make([]int32, len(events))
-	for i, e := range events {
-		size[i] = sizes[e]
+	ordered, err := s.ordered(ctx, tx, endpoint)
+	if err != nil {
+		return err
 	}
-	_, err = tx.Exec(ctx, s.q(requeueNew), endpoint, now, events, ids, size, events[0]-hourOfKeys)
+	size, orders, sequences := make([]int32, len(events)), make([]int64, len(events)), make([]int64, len(events))
+	for i, event := range events {
+		e := found[event]
+		size[i], sequences[i] = e.size, e.sequence
+		if ordered {
+			orders[i] = e.order
+		}
+	}
+	_, err = tx.Exec(ctx, s.q(requeueNew), endpoint, now, events, ids, size, events[0]-hourOfKeys, orders, sequences)
 	return err
 }
 

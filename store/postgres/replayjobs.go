@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"maps"
 
 	"github.com/jackc/pgx/v5"
 
@@ -96,17 +97,12 @@ func (s *Store) AdvanceReplay(ctx context.Context, r *surehook.Replay, events []
 		if err != nil {
 			return err
 		}
-		sizes := make(map[int64]int32, len(found))
-		for event, e := range found {
-			if !e.erased {
-				sizes[event] = e.size
-			}
-		}
-		held, err := s.requeue(ctx, tx, job.EndpointKey, sizes, now)
+		maps.DeleteFunc(found, func(_ int64, e replayEvent) bool { return e.erased })
+		held, err := s.requeue(ctx, tx, job.EndpointKey, found, now)
 		if err != nil {
 			return err
 		}
-		for event := range sizes {
+		for event := range found {
 			if !held[event] {
 				job.Queued++
 			}
