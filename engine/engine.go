@@ -31,6 +31,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/internal/accept"
 	"github.com/surehook/surehook/internal/dispatch"
 	"github.com/surehook/surehook/internal/egress"
 	"github.com/surehook/surehook/internal/fanout"
@@ -145,7 +146,7 @@ func setDefaults(o *Options) {
 	}
 	o.MaxInFlight = orDefault(o.MaxInFlight, 1024)
 	o.MaxMemory = orDefault(o.MaxMemory, 16<<20)
-	o.MaxEventBytes = orDefault(o.MaxEventBytes, 1<<20)
+	o.MaxEventBytes = orDefault(o.MaxEventBytes, accept.MaxBytes)
 	o.MaxWebhooks = orDefault(o.MaxWebhooks, 20)
 	o.DNSCache = orDefault(o.DNSCache, egress.DefaultDNSCache)
 	if o.Logger == nil {

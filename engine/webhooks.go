@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/internal/accept"
 	"github.com/surehook/surehook/internal/dispatch"
 	"github.com/surehook/surehook/internal/egress"
 	"github.com/surehook/surehook/profile"
@@ -329,7 +330,7 @@ func (e *Engine) checkURL(ctx context.Context, ep *surehook.Endpoint) error {
 	return nil
 }
 
-func typePattern(p string) bool { return p == "*" || dotted(strings.TrimSuffix(p, ".*")) }
+func typePattern(p string) bool { return p == "*" || accept.Dotted(strings.TrimSuffix(p, ".*")) }
 
 // checkEndpoint refuses settings out of bounds, all but the URL.
 func (e *Engine) checkEndpoint(ep *surehook.Endpoint) error {
@@ -340,9 +341,9 @@ func (e *Engine) checkEndpoint(ep *surehook.Endpoint) error {
 		return surehook.Invalid("event_types", "a filter holds too many entries (200 types, 200 subjects, 1,000 identities)")
 	case len(ep.Description) > 1000:
 		return surehook.Invalid("description", "is over 1,000 bytes")
-	case !printable(ep.Tenant):
+	case !accept.Printable(ep.Tenant):
 		return surehook.Invalid("tenant_id", "must be at most 200 printable ASCII characters without spaces")
-	case !printable(ep.Partner):
+	case !accept.Printable(ep.Partner):
 		return surehook.Invalid("partner_id", "must be at most 200 printable ASCII characters without spaces")
 	case ep.Tenant != "" && ep.Partner != "":
 		return surehook.Invalid("partner_id", "an endpoint belongs to a tenant or to a partner, not to both")

@@ -21,6 +21,7 @@ var floors = map[string]int{
 	"":                   0,
 	"signing":            0,
 	"store/internal/row": 0,
+	"internal/accept":    0,
 	"receiver":           1,
 	"profile":            1,
 	"internal/retry":     1,
@@ -51,6 +52,7 @@ var siblings = map[string]string{
 	"internal/app -> internal/config": "the wiring follows the options",
 	"internal/cli -> examples/events": "the demo publishes the examples, from anywhere",
 	"store/internal/row -> ":          "what it writes down are the domain's values",
+	"internal/accept -> ":             "what it accepts are the domain's events",
 }
 
 // exempt packages may import anything of the module, and nothing on a floor
