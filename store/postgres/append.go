@@ -147,7 +147,11 @@ func (s *Store) tryAppend(jobs []*appendJob) error {
 		}
 		return wrap(err)
 	}
-	return wrap(s.answer(ctx, b))
+	if err := s.answer(ctx, b); err != nil {
+		s.doubt(epoch) // what was stored is held, and its lanes will never hear of it
+		return wrap(err)
+	}
+	return nil
 }
 
 // appendRows runs appendSQL and keeps what it answered.

@@ -143,13 +143,12 @@ type rowsQuerier interface {
 // in the order of commits. Events that come by the API while others of their
 // owner wait in the outbox go there too, behind them.
 func (s *Store) appendOwned(ctx context.Context, epoch int64, b *appendBatch) error {
-	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{BeginQuery: beginWrite}, func(tx pgx.Tx) error {
 		tenants, owners := make([]string, len(b.owners)), make([]string, len(b.owners))
 		for i, o := range b.owners {
 			tenants[i], owners[i] = o[0], o[1]
 		}
 		batch := &pgx.Batch{}
-		batch.Queue(setLimits)
 		batch.Queue(s.q(`INSERT INTO surehook.owners (tenant, owner, last) SELECT tenant, owner, 0 FROM unnest($1::text[], $2::text[]) x(tenant, owner)
 			ORDER BY tenant, owner ON CONFLICT DO NOTHING`), tenants, owners)
 		batch.Queue(s.q(`SELECT 1 FROM surehook.owners w JOIN unnest($1::text[], $2::text[]) x(tenant, owner) ON w.tenant = x.tenant AND w.owner = x.owner

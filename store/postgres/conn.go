@@ -18,11 +18,6 @@ import (
 // way of.
 const txTries = 10
 
-// limits of a transaction on the server's side: a node that stops in the middle
-// of one must not keep its locks. They are set by a statement, since a pooler in
-// transaction mode knows no session.
-const setLimits = `SELECT set_config('statement_timeout', '30s', true), set_config('idle_in_transaction_session_timeout', '30s', true)`
-
 // beginRead begins a snapshot. The server bounds each of its statements too: it
 // goes on with one whose caller is gone. Compiling them takes longer than they do.
 const beginRead = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = '5s';
@@ -35,7 +30,7 @@ func (s *Store) read(ctx context.Context, f func(tx pgx.Tx) error) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
-	return wrap(pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{BeginQuery: beginRead}, f))
+	return wrap(s.again(ctx, func() error { return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{BeginQuery: beginRead}, f) }))
 }
 
 // change runs f in a transaction and waits for its commit, whatever becomes of
@@ -49,12 +44,7 @@ func (s *Store) change(ctx context.Context, f func(ctx context.Context, tx pgx.T
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeLimit)
 	defer cancel()
 	return wrap(s.again(ctx, func() error {
-		return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{}, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, setLimits); err != nil {
-				return err
-			}
-			return f(ctx, tx)
-		})
+		return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{BeginQuery: beginWrite}, func(tx pgx.Tx) error { return f(ctx, tx) })
 	}))
 }
 
@@ -71,7 +61,7 @@ func (s *Store) again(ctx context.Context, f func() error) error {
 			}
 			continue
 		}
-		if err == nil || !contended(err) || try == txTries {
+		if err == nil || try == txTries || !contended(err) && !s.unnamed(err) {
 			return err
 		}
 		select {
@@ -90,6 +80,22 @@ func contended(err error) bool {
 		return true
 	}
 	return false
+}
+
+// unnamed tells errors of prepared statements that a pooler in transaction mode
+// has sent to another session, and does without them from then on: a statement
+// is then described once and sent whole each time, which costs a quarter more.
+func (s *Store) unnamed(err error) bool {
+	switch sqlState(err) {
+	case "26000", "42P05": // invalid_sql_statement_name, duplicate_prepared_statement
+	default:
+		return false
+	}
+	if !s.pooled.Swap(true) {
+		s.log.Info("a pooler in transaction mode lies before the database: going on without prepared statements")
+		s.pool.Reset()
+	}
+	return true
 }
 
 func sqlState(err error) string {

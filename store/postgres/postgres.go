@@ -71,6 +71,7 @@ type Store struct {
 	cancel   context.CancelFunc
 	bg       sync.WaitGroup
 	closed   atomic.Bool
+	pooled   atomic.Bool // a pooler in transaction mode is in the way
 }
 
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
@@ -86,19 +87,24 @@ func Open(ctx context.Context, dsn string, opt Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	s := &Store{opt: opt, log: opt.Logger, schema: pgx.Identifier{opt.Schema}.Sanitize()}
+	cfg.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+		if s.pooled.Load() {
+			c.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+		}
+		return nil
+	}
 	if err := migrate(ctx, cfg.ConnConfig, opt.Schema); err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err != nil {
+	if s.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
-	s := &Store{opt: opt, log: opt.Logger, pool: pool, schema: pgx.Identifier{opt.Schema}.Sanitize()}
 	s.ids.s = s
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if err := s.start(ctx); err != nil {
 		s.cancel()
-		pool.Close()
+		s.pool.Close()
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
 	return s, nil
@@ -119,17 +125,13 @@ func setDefaults(o *Options) {
 	}
 }
 
-// poolConfig reads the DSN. Statements are described once per connection and
-// sent unnamed, which works behind a pooler in transaction mode as well; a
-// default_query_exec_mode in the DSN has the last word.
+// poolConfig reads the DSN. Statements are prepared, until it shows that a pooler
+// in transaction mode is in the way; see unnamed.
 func poolConfig(dsn string, opt Options) (*pgxpool.Config, error) {
 	cfg, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		// The driver's message may repeat the DSN, and with it the password.
 		return nil, fmt.Errorf("postgres: the database's address can't be read; it must look like postgres://user:password@host:5432/database")
-	}
-	if !strings.Contains(dsn, "default_query_exec_mode") {
-		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	}
 	if !strings.Contains(dsn, "pool_max_conns") {
 		cfg.MaxConns = int32(opt.MaxConns)

@@ -104,7 +104,7 @@ func (s *Store) record(ctx context.Context, outcomes []surehook.Outcome, rules m
 	defer cancel()
 	var out surehook.Recorded
 	err := s.again(ctx, func() error {
-		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) (err error) {
+		return s.terse(ctx, func(tx *terseTx) (err error) {
 			out, err = s.recordIn(ctx, tx, outcomes, rules)
 			return err
 		})
@@ -113,12 +113,32 @@ func (s *Store) record(ctx context.Context, outcomes []surehook.Outcome, rules m
 }
 
 // recordIn works in rounds: a delivery's second outcome in a batch meets the row
-// as the first one left it.
-func (s *Store) recordIn(ctx context.Context, tx pgx.Tx, outcomes []surehook.Outcome, rules map[int64]surehook.HealthRule) (surehook.Recorded, error) {
+// as the first one left it. The common batch, of successes at endpoints that are
+// well, takes two round trips.
+func (s *Store) recordIn(ctx context.Context, tx *terseTx, outcomes []surehook.Outcome, rules map[int64]surehook.HealthRule) (surehook.Recorded, error) {
 	var out surehook.Recorded
 	health := make(map[int64]*surehook.Tally)
-	for _, round := range rounds(outcomes) {
-		if err := s.recordRound(ctx, tx, round, health, &out); err != nil {
+	all := rounds(outcomes)
+	for _, list := range all {
+		r := &round{list: list}
+		if err := s.move(ctx, tx, r); err != nil {
+			return out, err
+		}
+		if err := s.plan(ctx, tx, r); err != nil {
+			return out, err
+		}
+		if len(all) == 1 && r.quiet() {
+			args, err := attemptArgs(r.attempts)
+			if err != nil {
+				return out, err
+			}
+			b := &pgx.Batch{}
+			if len(r.attempts) > 0 {
+				b.Queue(s.q(insertAttempts), args...)
+			}
+			return out, tx.last(ctx, b)
+		}
+		if err := s.keep(ctx, tx, r, health, &out); err != nil {
 			return out, err
 		}
 	}
@@ -160,54 +180,70 @@ func compare(a, b int64) int {
 	return 0
 }
 
-// recordRound moves the rows, then keeps the attempts.
-func (s *Store) recordRound(ctx context.Context, tx pgx.Tx, round []*outcome, health map[int64]*surehook.Tally, out *surehook.Recorded) error {
-	var now int64
-	var freed row.Sequences
-	if err := s.move(ctx, tx, round, &now, &freed); err != nil {
+// round is outcomes of different deliveries, and what becomes of them.
+type round struct {
+	list     []*outcome
+	now      int64
+	unwell   bool          // an endpoint has failed, or never succeeded
+	freed    row.Sequences // that rows went from
+	attempts []*surehook.Attempt
+	dead     []letter
+	mended   [2][]int64 // deliveries whose dead letter goes: event, pending id
+}
+
+// quiet tells a round after which the attempts are all there is to keep.
+func (r *round) quiet() bool {
+	if r.unwell || len(r.freed) > 0 || len(r.dead) > 0 || len(r.mended[0]) > 0 {
+		return false
+	}
+	return !slices.ContainsFunc(r.attempts, func(a *surehook.Attempt) bool { return a.Status != surehook.AttemptSucceeded })
+}
+
+// plan says, of the moves' answers, what is to be kept.
+func (s *Store) plan(ctx context.Context, tx pgx.Tx, r *round) error {
+	if err := s.giveKeys(ctx, tx, r.list, r.now); err != nil {
 		return err
 	}
-	if err := s.giveKeys(ctx, tx, round, now); err != nil {
-		return err
-	}
-	var attempts []*surehook.Attempt
-	var dead []letter
-	var mended [2][]int64 // deliveries whose dead letter goes: event, pending id
-	for _, o := range round {
+	for _, o := range r.list {
 		d, a := &o.Delivery, o.Attempt
 		if o.Decision == surehook.Release {
 			continue
 		}
 		a.Late = !o.hit && (o.Decision == surehook.Again || o.Decision == surehook.Bury)
 		a.NextDue = at(o.due)
-		attempts = append(attempts, a)
+		r.attempts = append(r.attempts, a)
 		switch {
 		case o.Decision == surehook.Bury && o.hit:
 			ids, err := s.ids.take(ctx, tx, 1)
 			if err != nil {
 				return err
 			}
-			dead = append(dead, letter{key: keyOf(now, ids[0]), event: d.EventKey, endpoint: d.EndpointKey, pending: d.ID, code: a.Code,
+			r.dead = append(r.dead, letter{key: keyOf(r.now, ids[0]), event: d.EventKey, endpoint: d.EndpointKey, pending: d.ID, code: a.Code,
 				status: a.HTTPStatus, attempts: a.Number})
 		case o.Decision == surehook.Finish && (!o.hit || d.FirstAttempt > 1):
-			mended[0], mended[1] = append(mended[0], d.EventKey), append(mended[1], d.ID)
+			r.mended[0], r.mended[1] = append(r.mended[0], d.EventKey), append(r.mended[1], d.ID)
 		}
 	}
-	kept, err := s.insertAttempts(ctx, tx, attempts)
+	return nil
+}
+
+// keep stores a round's attempts, and what else comes of them.
+func (s *Store) keep(ctx context.Context, tx pgx.Tx, r *round, health map[int64]*surehook.Tally, out *surehook.Recorded) error {
+	kept, err := s.insertAttempts(ctx, tx, r.attempts)
 	if err != nil {
 		return err
 	}
-	if err := s.insertLetters(ctx, tx, dead, now); err != nil {
+	if err := s.insertLetters(ctx, tx, r.dead, r.now); err != nil {
 		return err
 	}
-	if len(mended[0]) > 0 {
+	if len(r.mended[0]) > 0 {
 		if _, err := tx.Exec(ctx, s.q(`DELETE FROM surehook.dead_letters d USING unnest($1::bigint[], $2::bigint[]) x(event_key, id)
-			WHERE d.event_key = x.event_key AND d.pending_id = x.id`), mended[0], mended[1]); err != nil {
+			WHERE d.event_key = x.event_key AND d.pending_id = x.id`), r.mended[0], r.mended[1]); err != nil {
 			return err
 		}
 	}
-	tally(round, kept, health, out)
-	return s.unpark(ctx, tx, freed, now, 1)
+	tally(r.list, kept, health, out)
+	return s.unpark(ctx, tx, r.freed, r.now, 1)
 }
 
 // tally counts the attempts that were stored for the first time.
@@ -258,12 +294,15 @@ func (s *Store) giveKeys(ctx context.Context, tx pgx.Tx, round []*outcome, now i
 }
 
 // move does what the decisions do to the rows, in one round trip.
-func (s *Store) move(ctx context.Context, tx pgx.Tx, round []*outcome, now *int64, freed *row.Sequences) error {
+func (s *Store) move(ctx context.Context, tx pgx.Tx, r *round) error {
 	batch := &pgx.Batch{}
 	batch.Queue(inOrder)
-	batch.Queue(s.q(`SELECT surehook.clock()`)).QueryRow(func(r pgx.Row) error { return r.Scan(now) })
+	batch.Queue(s.q(`SELECT surehook.clock(), EXISTS (SELECT 1 FROM surehook.endpoints WHERE key = ANY($1) AND NOT deleted
+		AND (consecutive_failures > 0 OR last_success_at = 0))`), endpointsOf(r.list)).QueryRow(func(row pgx.Row) error {
+		return row.Scan(&r.now, &r.unwell)
+	})
 	for _, d := range []surehook.Decision{surehook.Release, surehook.Finish, surehook.Again, surehook.Bury} {
-		args := moveArgs(round, d)
+		args := moveArgs(r.list, d)
 		if args == nil {
 			continue
 		}
@@ -271,15 +310,28 @@ func (s *Store) move(ctx context.Context, tx pgx.Tx, round []*outcome, now *int6
 			var n int32
 			var due, order int64
 			_, err := pgx.ForEachRow(rows, []any{&n, &due, &order}, func() error {
-				o := round[n]
+				o := r.list[n]
 				o.hit, o.due = true, due
-				freed.Add(o.Delivery.EndpointKey, order)
+				r.freed.Add(o.Delivery.EndpointKey, order)
 				return nil
 			})
 			return err
 		})
 	}
 	return tx.SendBatch(ctx, batch).Close()
+}
+
+// endpointsOf lists the endpoints that were sent to, each once.
+func endpointsOf(list []*outcome) []int64 {
+	seen := make(map[int64]bool)
+	var out []int64
+	for _, o := range list {
+		if k := o.Delivery.EndpointKey; o.Attempt != nil && !seen[k] {
+			seen[k] = true
+			out = append(out, k)
+		}
+	}
+	return out
 }
 
 func moveArgs(round []*outcome, d surehook.Decision) []any {

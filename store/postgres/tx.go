@@ -1,0 +1,139 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// beginWrite begins a transaction that writes. A node that stops in the middle
+// of one must not keep its locks. The limits are statements of the transaction,
+// since a pooler in transaction mode knows no session.
+const beginWrite = `BEGIN; SET LOCAL statement_timeout = '30s'; SET LOCAL idle_in_transaction_session_timeout = '30s'`
+
+// terseTx is a transaction that travels little: it begins with its first batch
+// and may end with its last.
+type terseTx struct {
+	c            *pgxpool.Conn
+	begun, ended bool
+}
+
+// terse runs f in a terseTx, and commits unless f has done so.
+func (s *Store) terse(ctx context.Context, f func(tx *terseTx) error) error {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	tx := &terseTx{c: conn}
+	defer conn.Release() // in the middle of a transaction: the pool closes it
+	if err := f(tx); err != nil {
+		_ = tx.Rollback(ctx) // the error is f's
+		return err
+	}
+	return tx.Commit(ctx)
+}
+
+func (t *terseTx) begin(ctx context.Context) error {
+	if t.begun {
+		return nil
+	}
+	t.begun = true
+	_, err := t.c.Exec(ctx, beginWrite)
+	return err
+}
+
+// SendBatch sends the beginning along with the first batch.
+func (t *terseTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	if !t.begun {
+		t.begun = true
+		all := &pgx.Batch{}
+		all.Queue(`begin`)
+		all.QueuedQueries = append(all.QueuedQueries, b.QueuedQueries...)
+		b = all
+	}
+	return t.c.SendBatch(ctx, b)
+}
+
+// last sends a batch and the commit behind it.
+func (t *terseTx) last(ctx context.Context, b *pgx.Batch) error {
+	b.Queue(`commit`)
+	err := t.SendBatch(ctx, b).Close()
+	t.ended = err == nil
+	return err
+}
+
+// Exec implements pgx.Tx.
+func (t *terseTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	if err := t.begin(ctx); err != nil {
+		return pgconn.CommandTag{}, err
+	}
+	return t.c.Exec(ctx, sql, args...)
+}
+
+// Query implements pgx.Tx.
+func (t *terseTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	if err := t.begin(ctx); err != nil {
+		return nil, err
+	}
+	return t.c.Query(ctx, sql, args...)
+}
+
+// QueryRow implements pgx.Tx.
+func (t *terseTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	_ = t.begin(ctx) // the row's Scan meets the same error
+	return t.c.QueryRow(ctx, sql, args...)
+}
+
+// Commit implements pgx.Tx. What the server turned into a rollback is an error.
+func (t *terseTx) Commit(ctx context.Context) error {
+	if !t.begun || t.ended {
+		return nil
+	}
+	t.ended = true
+	tag, err := t.c.Exec(ctx, `commit`)
+	if err == nil && tag.String() == "ROLLBACK" {
+		err = pgx.ErrTxCommitRollback
+	}
+	return err
+}
+
+// Rollback implements pgx.Tx.
+func (t *terseTx) Rollback(ctx context.Context) error {
+	if !t.begun || t.ended || t.c.Conn().IsClosed() {
+		return nil
+	}
+	t.ended = true
+	_, err := t.c.Exec(ctx, `rollback`)
+	return err
+}
+
+// Begin implements pgx.Tx by a savepoint.
+func (t *terseTx) Begin(ctx context.Context) (pgx.Tx, error) {
+	if err := t.begin(ctx); err != nil {
+		return nil, err
+	}
+	return t.c.Begin(ctx)
+}
+
+// CopyFrom implements pgx.Tx.
+func (t *terseTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
+	if err := t.begin(ctx); err != nil {
+		return 0, err
+	}
+	return t.c.CopyFrom(ctx, table, columns, rows)
+}
+
+// Conn implements pgx.Tx.
+func (t *terseTx) Conn() *pgx.Conn { return t.c.Conn() }
+
+// LargeObjects implements pgx.Tx: there are none.
+func (*terseTx) LargeObjects() pgx.LargeObjects { return pgx.LargeObjects{} }
+
+// Prepare implements pgx.Tx.
+func (t *terseTx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
+	return t.c.Conn().Prepare(ctx, name, sql)
+}
+
+var _ pgx.Tx = (*terseTx)(nil)
