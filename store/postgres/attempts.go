@@ -10,15 +10,8 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/store/internal/row"
 )
-
-const (
-	flagLate = 1
-	flagTest = 2
-)
-
-// statuses are stored as small numbers.
-var statuses = []surehook.AttemptStatus{1: surehook.AttemptSucceeded, 2: surehook.AttemptFailed, 3: surehook.AttemptDead}
 
 const insertAttempts = `INSERT INTO surehook.attempts (key, event_key, endpoint_key, id, created_at, duration_us, next_due, number, http_status,
 	resolve_us, connect_us, tls_us, write_us, wait_us, read_us, status, flags, code, error, response)
@@ -71,12 +64,12 @@ func attemptArgs(attempts []*surehook.Attempt) ([]any, error) {
 			p.Write.Microseconds(), p.Wait.Microseconds(), p.Read.Microseconds()} {
 			ints[c][i] = int32(v)
 		}
-		small[0][i] = int16(slices.Index(statuses, a.Status))
+		small[0][i] = int16(slices.Index(row.Statuses, a.Status))
 		if a.Late {
-			small[1][i] |= flagLate
+			small[1][i] |= row.Late
 		}
 		if a.Test {
-			small[1][i] |= flagTest
+			small[1][i] |= row.Test
 		}
 		ids[i], codes[i], errs[i], responses[i] = id, string(a.Code), storable(a.Error), a.Response
 	}

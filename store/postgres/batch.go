@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -92,7 +91,7 @@ func (b *appendBatch) args(epoch int64) []any {
 			outbox, outboxVersion = append(outbox, r.item.Outbox), append(outboxVersion, r.job.version)
 		}
 		num, low, version, from = append(num, int32(i)), append(low, r.low), append(version, r.job.version), append(from, r.item.Outbox)
-		for c, v := range [...]string{e.Tenant, e.ID, e.Type, e.Identity, e.Owner, jsonList(e.Subjects), e.Trace, e.About} {
+		for c, v := range [...]string{e.Tenant, e.ID, e.Type, e.Identity, e.Owner, row.List(e.Subjects), e.Trace, e.About} {
 			text[c] = append(text[c], v)
 		}
 		occurred, hash, data = append(occurred, millis(e.OccurredAt)), append(hash, r.hash), append(data, orEmpty(e.Data))
@@ -114,23 +113,6 @@ func orEmpty(b []byte) []byte {
 		return []byte{}
 	}
 	return b
-}
-
-// jsonList is how lists of text are stored.
-func jsonList(v []string) string {
-	if len(v) == 0 {
-		return "[]"
-	}
-	b, _ := json.Marshal(v) // strings always marshal
-	return string(b)
-}
-
-func unlist(raw string) (v []string, err error) {
-	if raw == "[]" {
-		return nil, nil
-	}
-	err = json.Unmarshal([]byte(raw), &v)
-	return v, err
 }
 
 // rowsQuerier is the pool or a transaction.

@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/store/internal/row"
 )
 
 // outboxSQL reads what waits, oldest first, each with the endpoints that are
@@ -37,15 +38,15 @@ func (s *Store) readOutbox(ctx context.Context, limit int) ([]surehook.OutboxEve
 		if err != nil {
 			return err
 		}
-		out, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (surehook.OutboxEvent, error) {
+		out, err = pgx.CollectRows(rows, func(r pgx.CollectableRow) (surehook.OutboxEvent, error) {
 			e := &surehook.Event{}
 			o := surehook.OutboxEvent{Event: e}
 			var subjects string
 			var occurred int64
-			err := row.Scan(&o.ID, &e.Tenant, &e.ID, &e.Type, &e.Identity, &e.Owner, &subjects, &occurred, &e.Trace, &e.About, &e.Data, &o.NotFor)
+			err := r.Scan(&o.ID, &e.Tenant, &e.ID, &e.Type, &e.Identity, &e.Owner, &subjects, &occurred, &e.Trace, &e.About, &e.Data, &o.NotFor)
 			if err == nil {
 				e.OccurredAt = at(occurred)
-				e.Subjects, err = unlist(subjects)
+				e.Subjects, err = row.ParseList(subjects)
 			}
 			return o, err
 		})
@@ -70,6 +71,6 @@ func (s *Store) markAsleep(ctx context.Context, asleep bool) error {
 func (s *Store) putOutbox(ctx context.Context, tx pgx.Tx, e *surehook.Event) error {
 	_, err := tx.Exec(ctx, s.q(`INSERT INTO surehook.outbox (tenant, event_id, type, identity, owner, subjects, occurred_at, trace, about, data)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING`),
-		e.Tenant, e.ID, e.Type, e.Identity, e.Owner, jsonList(e.Subjects), millis(e.OccurredAt), e.Trace, e.About, orEmpty(e.Data))
+		e.Tenant, e.ID, e.Type, e.Identity, e.Owner, row.List(e.Subjects), millis(e.OccurredAt), e.Trace, e.About, orEmpty(e.Data))
 	return err
 }
