@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -14,12 +15,13 @@ import (
 
 	"github.com/surehook/surehook"
 	"github.com/surehook/surehook/engine"
+	"github.com/surehook/surehook/store/postgres"
 	"github.com/surehook/surehook/store/sqlite"
 )
 
-// rig is an engine on a fresh SQLite file, with the receiver's endpoints.
+// rig is an engine on a fresh store, with the receiver's endpoints.
 type rig struct {
-	store     *sqlite.Store
+	store     surehook.Store
 	e         *engine.Engine
 	dir       string
 	delivered atomic.Int64
@@ -27,18 +29,19 @@ type rig struct {
 }
 
 // newRig opens an engine whose endpoints n receive "bench.<i>" each.
-func newRig(ctx context.Context, url string, endpoints int) (*rig, error) {
+func newRig(ctx context.Context, s scenario) (*rig, error) {
+	url, endpoints := s.Remote.URL, s.Endpoints
 	dir, err := os.MkdirTemp("", "surehook-bench-")
 	if err != nil {
 		return nil, err
 	}
 	r := &rig{dir: dir, done: make(chan struct{}, window)}
-	if r.store, err = sqlite.Open(ctx, filepath.Join(dir, "bench.db"), sqlite.Options{}); err != nil {
+	if r.store, err = openStore(ctx, dir, s.Database); err != nil {
 		return nil, err
 	}
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails
-	r.e, err = engine.New(engine.Options{Store: r.store, MasterKeys: [][]byte{key}, MaxWebhooks: -1, Observe: r.observe,
+	r.e, err = engine.New(engine.Options{Store: r.store, MasterKeys: [][]byte{key}, MaxWebhooks: -1, MaxInFlight: s.InFlight, Observe: r.observe,
 		AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 	if err != nil {
 		return nil, err
@@ -49,6 +52,16 @@ func newRig(ctx context.Context, url string, endpoints int) (*rig, error) {
 		}
 	}
 	return r, r.e.Start(ctx)
+}
+
+// openStore makes a fresh store: a file in dir, or a schema in a database.
+func openStore(ctx context.Context, dir, dsn string) (surehook.Store, error) {
+	if dsn == "" {
+		return sqlite.Open(ctx, filepath.Join(dir, "bench.db"), sqlite.Options{})
+	}
+	name := make([]byte, 8)
+	_, _ = rand.Read(name) // never fails
+	return postgres.Open(ctx, dsn, postgres.Options{Schema: "bench_" + hex.EncodeToString(name)})
 }
 
 func (r *rig) endpoint(ctx context.Context, url, typ string, concurrency int, timeout time.Duration) error {

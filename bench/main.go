@@ -22,6 +22,7 @@ import (
 
 type options struct {
 	quick, json bool
+	postgres    bool
 	rounds      int
 	size        int
 }
@@ -31,6 +32,7 @@ func main() {
 	var role, arg string
 	flag.BoolVar(&o.quick, "quick", false, "the main figures, in under a minute")
 	flag.BoolVar(&o.json, "json", false, "print one JSON object")
+	flag.BoolVar(&o.postgres, "postgres", false, "measure PostgreSQL as well, on a server of our own")
 	flag.IntVar(&o.rounds, "rounds", 5, "alternating rounds of each comparison")
 	flag.IntVar(&o.size, "size", 1024, "bytes of a body")
 	flag.StringVar(&role, "role", "", "internal: what a child process does")
@@ -117,6 +119,8 @@ type scenario struct {
 	PerS      float64 `json:"per_s,omitempty"`
 	Pending   int     `json:"pending,omitempty"`
 	Profile   string  `json:"profile,omitempty"`
+	InFlight  int     `json:"in_flight,omitempty"` // requests at once; 0: the engine's default
+	Database  string  `json:"database,omitempty"`  // of PostgreSQL; empty: SQLite
 }
 
 func (s scenario) warm() time.Duration { return time.Duration(s.WarmMs) * time.Millisecond }
@@ -132,9 +136,9 @@ func child(ctx context.Context, role, arg string) error {
 	}
 	roles := map[string]func(context.Context, scenario) (any, error){
 		"raw": func(_ context.Context, s scenario) (any, error) {
-			return rawLoop(s.Remote.URL, 64, s.Size, s.warm(), s.run())
+			return rawLoop(s.Remote.URL, workers, s.Size, s.warm(), s.run())
 		},
-		"sqlite": sqliteRate, "latency": sqliteLatency, "noisy": sqliteNoisy, "backlog": sqliteBacklog, "rest": restPublish,
+		"rate": engineRate, "latency": engineLatency, "noisy": engineNoisy, "backlog": engineBacklog, "rest": restPublish,
 	}
 	f, ok := roles[role]
 	if !ok {

@@ -20,7 +20,7 @@ const restKey = "bench-admin-key-0123456789"
 // restPublish is how many events a second POST /v1/events takes, one an answer,
 // while they are being delivered; server and publishers share this process.
 func restPublish(ctx context.Context, s scenario) (any, error) {
-	r, err := newRig(ctx, s.Remote.URL, s.Endpoints)
+	r, err := newRig(ctx, s)
 	if err != nil {
 		return nil, err
 	}

@@ -3,65 +3,24 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
-	"runtime"
+
+	"github.com/surehook/surehook/internal/pgserver"
 )
-
-// report is what --json prints.
-type report struct {
-	Raw     float64      `json:"raw_per_s"`
-	SQLite  sqliteReport `json:"sqlite"`
-	Noisy   noisyReport  `json:"noisy"`
-	Lost    int64        `json:"lost"`
-	Hundred *rateReport  `json:"endpoints_100,omitempty"`
-	Loads   []loadReport `json:"loads,omitempty"`
-	Backlog *backlogRow  `json:"backlog,omitempty"`
-	REST    float64      `json:"rest_publish_per_s,omitempty"`
-}
-
-type sqliteReport struct {
-	PerS   float64 `json:"per_s"`
-	Ratio  float64 `json:"ratio"`
-	P50    float64 `json:"p50_ms"`
-	P99    float64 `json:"p99_ms"`
-	CPU    float64 `json:"cpu_us_per_delivery"`
-	RSS    float64 `json:"rss_mb"`
-	RawCPU float64 `json:"raw_cpu_us"`
-}
-
-type noisyReport struct {
-	Ratio float64 `json:"p99_ratio"`
-	Alone float64 `json:"p99_alone_ms"`
-	With  float64 `json:"p99_beside_ms"`
-}
-
-type rateReport struct {
-	PerS  float64 `json:"per_s"`
-	Ratio float64 `json:"ratio"`
-}
-
-type loadReport struct {
-	Load float64 `json:"load"`
-	PerS float64 `json:"per_s"`
-	P50  float64 `json:"p50_ms"`
-	P99  float64 `json:"p99_ms"`
-}
-
-type backlogRow struct {
-	Pending int     `json:"pending"`
-	Empty   float64 `json:"per_s_empty"`
-	Beside  float64 `json:"per_s_beside"`
-	Ratio   float64 `json:"ratio"`
-	Drain   float64 `json:"drain_per_s"`
-	RSS     float64 `json:"rss_mb"`
-}
 
 // bench is one run of the whole.
 type bench struct {
 	options
-	rc  remote
-	rep report
+	rc     remote
+	stores []store
+	rep    report
+}
+
+// store is one that is measured.
+type store struct {
+	name   string
+	dsn    string // empty: SQLite
+	report func(*report) **storeReport
 }
 
 func run(ctx context.Context, o options) error {
@@ -71,9 +30,18 @@ func run(ctx context.Context, o options) error {
 	}
 	defer rc.stop()
 	b := &bench{options: o, rc: rc}
+	b.stores = []store{{name: "SQLite", report: func(r *report) **storeReport { return &r.SQLite }}}
+	if o.postgres {
+		srv, err := startPostgres(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = srv.Close() }() // a temporary one
+		b.stores = append(b.stores, store{"PostgreSQL", srv.DSN("postgres"), func(r *report) **storeReport { return &r.Postgres }})
+	}
 	steps := []func(context.Context) error{b.rates, b.half, b.noisy}
 	if !o.quick {
-		steps = append(steps, b.hundred, b.loads, b.backlog, b.rest)
+		steps = append(steps, b.hundred, b.rest, b.loads, b.backlog)
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -87,50 +55,93 @@ func run(ctx context.Context, o options) error {
 	return nil
 }
 
-func (b *bench) base(endpoints int) scenario {
-	return scenario{Remote: b.rc, Endpoints: endpoints, Size: b.size, WarmMs: 700, RunMs: 2000}
+// startPostgres runs a server as a careful operator would: durable, with memory
+// for its pages, and checkpoints far apart.
+func startPostgres(ctx context.Context) (*pgserver.Server, error) {
+	return pgserver.Start(ctx, pgserver.Config{Settings: map[string]string{
+		"shared_buffers": "512MB", "max_wal_size": "4GB", "checkpoint_timeout": "15min", "wal_compression": "on", "jit": "off"}})
 }
 
-// against measures raw and engine in alternating rounds.
-func (b *bench) against(ctx context.Context, endpoints int) (raw, rate, ratio, cpu, mem, rawCPU float64, err error) {
-	var raws, rates, ratios, cpus, mems, rawCPUs []float64
-	s := b.base(endpoints)
+func (b *bench) base(endpoints int) scenario {
+	s := scenario{Remote: b.rc, Endpoints: endpoints, Size: b.size, WarmMs: 700, RunMs: 2000}
+	if b.quick {
+		s.WarmMs, s.RunMs = 500, 1500
+	}
+	return s
+}
+
+// compared is one store's rounds against the raw loop.
+type compared struct{ rates, ratios, cpus, mems []float64 }
+
+// against measures the raw loop and each store in alternating rounds.
+func (b *bench) against(ctx context.Context, endpoints int) (raw, rawCPU float64, out []compared, err error) {
+	var raws, rawCPUs []float64
+	out = make([]compared, len(b.stores))
 	for i := range b.rounds {
+		s := b.base(endpoints)
 		r, err := in[figures](ctx, "raw", s)
 		if err != nil {
-			return 0, 0, 0, 0, 0, 0, err
+			return 0, 0, nil, err
 		}
-		f, err := in[figures](ctx, "sqlite", s)
-		if err != nil {
-			return 0, 0, 0, 0, 0, 0, err
+		raws, rawCPUs = append(raws, r.PerS), append(rawCPUs, r.CPU)
+		progress("%d endpoints, round %d of %d: raw %.0f/s (%.0f µs CPU)", endpoints, i+1, b.rounds, r.PerS, r.CPU)
+		for n, st := range b.stores {
+			s.Database, s.InFlight = st.dsn, workers
+			f, err := in[figures](ctx, "rate", s)
+			if err != nil {
+				return 0, 0, nil, err
+			}
+			c := &out[n]
+			c.rates, c.ratios = append(c.rates, f.PerS), append(c.ratios, f.PerS/r.PerS)
+			c.cpus, c.mems = append(c.cpus, f.CPU), append(c.mems, f.RSS)
+			b.rep.Lost += f.Lost
+			progress("  %s %.0f/s (%.0f µs CPU), ratio %.2f", st.name, f.PerS, f.CPU, f.PerS/r.PerS)
 		}
-		raws, rates, ratios = append(raws, r.PerS), append(rates, f.PerS), append(ratios, f.PerS/r.PerS)
-		cpus, mems, rawCPUs = append(cpus, f.CPU), append(mems, f.RSS), append(rawCPUs, r.CPU)
-		b.rep.Lost += f.Lost
-		progress("%d endpoints, round %d of %d: raw %.0f/s (%.0f µs CPU), sqlite %.0f/s (%.0f µs), ratio %.2f",
-			endpoints, i+1, b.rounds, r.PerS, r.CPU, f.PerS, f.CPU, f.PerS/r.PerS)
 	}
-	return median(raws), median(rates), median(ratios), median(cpus), median(mems), median(rawCPUs), nil
+	return median(raws), median(rawCPUs), out, nil
 }
 
-func (b *bench) rates(ctx context.Context) (err error) {
-	q := &b.rep.SQLite
-	b.rep.Raw, q.PerS, q.Ratio, q.CPU, q.RSS, q.RawCPU, err = b.against(ctx, 1)
-	return err
+func (b *bench) rates(ctx context.Context) error {
+	raw, cpu, out, err := b.against(ctx, 1)
+	if err != nil {
+		return err
+	}
+	b.rep.Raw, b.rep.RawCPU = raw, cpu
+	for n, c := range out {
+		*b.stores[n].report(&b.rep) = &storeReport{PerS: median(c.rates), Ratio: median(c.ratios), CPU: median(c.cpus), RSS: median(c.mems)}
+	}
+	return nil
+}
+
+func (b *bench) hundred(ctx context.Context) error {
+	_, _, out, err := b.against(ctx, 100)
+	if err != nil {
+		return err
+	}
+	for n, c := range out {
+		(*b.stores[n].report(&b.rep)).Hundred = &rateReport{PerS: median(c.rates), Ratio: median(c.ratios)}
+	}
+	return nil
 }
 
 func (b *bench) half(ctx context.Context) error {
-	f, err := b.latency(ctx, "latency", 0.5, 0)
-	b.rep.SQLite.P50, b.rep.SQLite.P99 = f.P50, f.P99
-	return err
+	for _, st := range b.stores {
+		q := *st.report(&b.rep)
+		f, err := b.latency(ctx, "latency", st, q.PerS*0.5, 0)
+		if err != nil {
+			return err
+		}
+		q.P50, q.P99 = f.P50, f.P99
+	}
+	return nil
 }
 
-func (b *bench) latency(ctx context.Context, role string, load float64, pending int) (figures, error) {
+func (b *bench) latency(ctx context.Context, role string, st store, perS float64, pending int) (figures, error) {
 	s := b.base(1)
-	s.PerS, s.RunMs, s.Pending = b.rep.SQLite.PerS*load, 3000, pending
+	s.PerS, s.RunMs, s.Pending, s.Database = perS, s.RunMs*3/2, pending, st.dsn
 	f, err := in[figures](ctx, role, s)
 	b.rep.Lost += f.Lost
-	progress("%s at %.0f/s: p50 %.2f ms, p99 %.2f ms", role, s.PerS, f.P50, f.P99)
+	progress("%s, %s at %.0f/s: p50 %.2f ms, p99 %.2f ms", st.name, role, s.PerS, f.P50, f.P99)
 	return f, err
 }
 
@@ -141,32 +152,26 @@ func (b *bench) noisy(ctx context.Context) error {
 	if b.quick {
 		rounds = 3 // filling 100,000 rows is most of a round
 	}
-	const load = 0.2
+	perS := b.rep.SQLite.PerS * 0.2
 	var alone, with, ratios []float64
 	for range rounds {
-		a, err := b.latency(ctx, "noisy", load, 0)
+		a, err := b.latency(ctx, "noisy", b.stores[0], perS, 0)
 		if err != nil {
 			return err
 		}
-		w, err := b.latency(ctx, "noisy", load, pending)
+		w, err := b.latency(ctx, "noisy", b.stores[0], perS, pending)
 		if err != nil {
 			return err
 		}
 		alone, with, ratios = append(alone, a.P99), append(with, w.P99), append(ratios, w.P99/a.P99)
 	}
-	b.rep.Noisy = noisyReport{Ratio: median(ratios), Alone: median(alone), With: median(with)}
+	b.rep.Noisy = &noisyReport{Ratio: median(ratios), Alone: median(alone), With: median(with)}
 	return nil
-}
-
-func (b *bench) hundred(ctx context.Context) error {
-	_, rate, ratio, _, _, _, err := b.against(ctx, 100)
-	b.rep.Hundred = &rateReport{PerS: rate, Ratio: ratio}
-	return err
 }
 
 func (b *bench) loads(ctx context.Context) error {
 	for _, load := range []float64{0.1, 0.5, 0.9} {
-		f, err := b.latency(ctx, "latency", load, 0)
+		f, err := b.latency(ctx, "latency", b.stores[0], b.rep.SQLite.PerS*load, 0)
 		if err != nil {
 			return err
 		}
@@ -180,7 +185,8 @@ func (b *bench) backlog(ctx context.Context) error {
 	var empty, beside, ratios, mem, drain []float64
 	for i := range b.rounds {
 		s := b.base(1)
-		e, err := in[figures](ctx, "sqlite", s)
+		s.InFlight = workers
+		e, err := in[figures](ctx, "rate", s)
 		if err != nil {
 			return err
 		}
@@ -199,40 +205,19 @@ func (b *bench) backlog(ctx context.Context) error {
 }
 
 func (b *bench) rest(ctx context.Context) error {
-	var rates []float64
-	for range b.rounds {
-		f, err := in[figures](ctx, "rest", b.base(1))
-		if err != nil {
-			return err
+	for _, st := range b.stores {
+		var rates []float64
+		for range b.rounds {
+			s := b.base(1)
+			s.Database = st.dsn
+			f, err := in[figures](ctx, "rest", s)
+			if err != nil {
+				return err
+			}
+			rates = append(rates, f.PerS)
+			progress("%s, REST: %.0f events/s", st.name, f.PerS)
 		}
-		rates = append(rates, f.PerS)
-		progress("REST: %.0f events/s", f.PerS)
+		(*st.report(&b.rep)).REST = median(rates)
 	}
-	b.rep.REST = median(rates)
 	return nil
-}
-
-func (b *bench) table() {
-	r := b.rep
-	fmt.Printf("%d cores, %s, bodies of %d bytes, medians of %d alternating rounds\n\n", runtime.NumCPU(), runtime.Version(), b.size, b.rounds)
-	fmt.Println("| what | figure |\n|---|---|")
-	row := func(what, format string, a ...any) { fmt.Printf("| %s | %s |\n", what, fmt.Sprintf(format, a...)) }
-	row("raw signed net/http loop, no store", "%.0f/s, %.0f µs CPU each", r.Raw, r.SQLite.RawCPU)
-	row("SQLite, 1 endpoint", "%.0f/s, **%.2f × raw**, %.0f µs CPU each, %.0f MB", r.SQLite.PerS, r.SQLite.Ratio, r.SQLite.CPU, r.SQLite.RSS)
-	row("publish to arrival at half load", "p50 %.1f ms, p99 %.1f ms", r.SQLite.P50, r.SQLite.P99)
-	row("p99 beside a black hole with 100,000 due rows", "%.2f × alone (%.1f and %.1f ms)", r.Noisy.Ratio, r.Noisy.With, r.Noisy.Alone)
-	if r.Hundred != nil {
-		row("SQLite, 100 endpoints", "%.0f/s, **%.2f × raw**", r.Hundred.PerS, r.Hundred.Ratio)
-	}
-	for _, l := range r.Loads {
-		row(fmt.Sprintf("publish to arrival at %.0f %% load", l.Load*100), "p50 %.1f ms, p99 %.1f ms at %.0f/s", l.P50, l.P99, l.PerS)
-	}
-	if l := r.Backlog; l != nil {
-		row(fmt.Sprintf("beside %d pending rows", l.Pending), "%.0f/s, **%.2f ×** the rate without, %.0f MB", l.Beside, l.Ratio, l.RSS)
-		row("draining that backlog", "%.0f/s", l.Drain)
-	}
-	if r.REST > 0 {
-		row("publishing through the REST API", "%.0f/s", r.REST)
-	}
-	row("accepted and lost", "%d", r.Lost)
 }

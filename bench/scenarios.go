@@ -11,7 +11,10 @@ import (
 	"github.com/surehook/surehook"
 )
 
-const window = 512 // events on their way at any time
+const (
+	window  = 512 // events on their way at any time
+	workers = 64  // requests in flight, of the raw loop and of the engine alike
+)
 
 // profiled runs f with a CPU profile when a file is named.
 func profiled(file string, f func() (any, error)) (any, error) {
@@ -30,19 +33,19 @@ func profiled(file string, f func() (any, error)) (any, error) {
 	return got, errors.Join(err, out.Close())
 }
 
-// sqliteRate is deliveries a second at full load, and whether all arrived.
-func sqliteRate(ctx context.Context, s scenario) (any, error) {
-	r, err := newRig(ctx, s.Remote.URL, s.Endpoints)
+// engineRate is deliveries a second at full load, and whether all arrived.
+func engineRate(ctx context.Context, s scenario) (any, error) {
+	r, err := newRig(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	f, err := r.flood(ctx, s.Endpoints, 64, s.Size, s.warm(), s.run())
+	f, err := r.flood(ctx, s.Endpoints, workers, s.Size, s.warm(), s.run())
 	return f, errors.Join(err, r.close())
 }
 
-// sqliteLatency is publish to arrival at a steady rate.
-func sqliteLatency(ctx context.Context, s scenario) (any, error) {
-	r, err := newRig(ctx, s.Remote.URL, s.Endpoints)
+// engineLatency is publish to arrival at a steady rate.
+func engineLatency(ctx context.Context, s scenario) (any, error) {
+	r, err := newRig(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -87,9 +90,9 @@ func (r *rig) idle(ctx context.Context, rest int) error {
 	return errors.New("deliveries are still pending after 30 s")
 }
 
-// sqliteNoisy is latency beside a black hole with s.Pending rows due.
-func sqliteNoisy(ctx context.Context, s scenario) (any, error) {
-	r, err := newRig(ctx, s.Remote.URL, s.Endpoints)
+// engineNoisy is latency beside a black hole with s.Pending rows due.
+func engineNoisy(ctx context.Context, s scenario) (any, error) {
+	r, err := newRig(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -128,11 +131,11 @@ type backlogFigures struct {
 	RSS    float64 `json:"rss_mb"`
 }
 
-// sqliteBacklog leaves s.Pending rows for a hundred endpoints whose receiver is
+// engineBacklog leaves s.Pending rows for a hundred endpoints whose receiver is
 // down, measures a healthy endpoint beside them, then brings the receiver back
 // and measures how fast the backlog goes.
-func sqliteBacklog(ctx context.Context, s scenario) (any, error) {
-	r, err := newRig(ctx, s.Remote.URL, s.Endpoints)
+func engineBacklog(ctx context.Context, s scenario) (any, error) {
+	r, err := newRig(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +154,7 @@ func sqliteBacklog(ctx context.Context, s scenario) (any, error) {
 		}
 	}
 	var out backlogFigures
-	if out.Beside, err = r.flood(ctx, s.Endpoints, 64, s.Size, s.warm(), s.run()); err != nil {
+	if out.Beside, err = r.flood(ctx, s.Endpoints, workers, s.Size, s.warm(), s.run()); err != nil {
 		return nil, err
 	}
 	out.RSS = rss()
