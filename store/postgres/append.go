@@ -208,6 +208,9 @@ func (s *Store) answer(ctx context.Context, b *appendBatch) error {
 				out.Deliveries = make([]surehook.Delivery, len(item.Targets))
 			}
 			for t, target := range item.Targets {
+				if target.Remote {
+					s.calls.add(target.EndpointKey)
+				}
 				d := surehook.Delivery{ID: r.ids[t], EventKey: r.key, EndpointKey: target.EndpointKey, FirstAttempt: 1, Due: at(r.ms)}
 				if target.Owned {
 					d.Epoch = r.epoch

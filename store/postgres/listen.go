@@ -95,6 +95,66 @@ func (s *Store) listen(ctx context.Context) error {
 	}
 }
 
+// calls gathers the endpoints that other nodes are to look at: one notice for
+// all that came within callEvery.
+type calls struct {
+	mu   sync.Mutex
+	keys map[int64]bool
+	ring chan struct{}
+}
+
+const callEvery = 20 * time.Millisecond
+
+func (c *calls) add(endpoint int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.keys == nil {
+		c.keys = make(map[int64]bool)
+	}
+	c.keys[endpoint] = true
+	select {
+	case c.ring <- struct{}{}:
+	default:
+	}
+}
+
+func (c *calls) take() map[int64]bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	keys := c.keys
+	c.keys = nil
+	return keys
+}
+
+// callLoop tells other nodes of rows that this one won't send. What it can't
+// tell they find by themselves, within a minute.
+func (s *Store) callLoop() {
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-s.calls.ring:
+		}
+		keys := s.calls.take()
+		if len(keys) == 0 {
+			continue
+		}
+		payload := "rows"
+		if len(keys) <= notifyMost {
+			for k := range keys {
+				payload += " " + strconv.FormatInt(k, 36)
+			}
+		}
+		if _, err := s.pool.Exec(s.ctx, `SELECT pg_notify($1, $2)`, s.opt.Schema, payload); err != nil && s.ctx.Err() == nil {
+			s.log.Warn("other nodes couldn't be told of rows; they find them within a minute", "error", wrap(err))
+		}
+		select {
+		case <-s.ctx.Done():
+		case <-time.After(callEvery):
+		}
+	}
+}
+
 // heard takes a notice: "config", "outbox", or "rows" with the endpoints whose
 // rows are due.
 func (s *Store) heard(payload string) {

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -148,6 +149,9 @@ func (s *Store) renew(ctx context.Context) error {
 		return s.newEpoch(ctx, 0)
 	}
 	s.lease.Store(&surehook.Lease{Epoch: old.Epoch, Until: sent.Add(leaseTime), Nodes: nodes})
+	if !slices.Equal(nodes, old.Nodes) {
+		s.watch.tell(surehook.Change{Rows: true}) // endpoints may have got another home
+	}
 	return nil
 }
 

@@ -65,6 +65,7 @@ type Store struct {
 	lease  atomic.Pointer[surehook.Lease]
 	append *appender
 	watch  watchers
+	calls  calls
 
 	renewing sync.Mutex
 	ctx      context.Context // ends with the store
@@ -101,6 +102,7 @@ func Open(ctx context.Context, dsn string, opt Options) (*Store, error) {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
 	s.ids.s = s
+	s.calls.ring = make(chan struct{}, 1)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if err := s.start(ctx); err != nil {
 		s.cancel()
@@ -160,6 +162,7 @@ func (s *Store) start(ctx context.Context) error {
 	s.bg.Go(s.renewLoop)
 	s.bg.Go(s.partitionLoop)
 	s.bg.Go(s.listenLoop)
+	s.bg.Go(s.callLoop)
 	return nil
 }
 
