@@ -325,6 +325,10 @@ type Tenants interface {
 	Tenant(ctx context.Context, id string) (*Tenant, error)
 	ListTenants(ctx context.Context, p Page) ([]*Tenant, error)
 	DeleteTenant(ctx context.Context, id string, a *AuditEntry) error
+	// Partners gives the partner of each tenant for which it changed after a
+	// configuration version, "" for none. A store with one process gives nothing:
+	// that process has made the change.
+	Partners(ctx context.Context, version int64) (map[string]string, error)
 	ListAudit(ctx context.Context, tenant string, p Page) ([]AuditEntry, error) // tenant "": all; newest first
 }
 

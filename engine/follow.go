@@ -32,6 +32,15 @@ func (e *Engine) reload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if version != e.index.Version() {
+		partners, err := e.store.Partners(ctx, e.index.Version())
+		if err != nil {
+			return err
+		}
+		for tenant, partner := range partners {
+			e.index.SetPartner(tenant, partner)
+		}
+	}
 	for _, ep := range changed {
 		e.disp.Update(ep) // before the index: a matched endpoint has its lane
 	}

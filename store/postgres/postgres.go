@@ -13,6 +13,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -82,7 +83,7 @@ var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 func Open(ctx context.Context, dsn string, opt Options) (*Store, error) {
 	setDefaults(&opt)
 	if !schemaName.MatchString(opt.Schema) {
-		return nil, fmt.Errorf("postgres: schema: must be lower-case letters, digits and _, at most 63")
+		return nil, errors.New("postgres: schema: must be lower-case letters, digits and _, at most 63")
 	}
 	cfg, err := poolConfig(dsn, opt)
 	if err != nil {
@@ -133,7 +134,7 @@ func poolConfig(dsn string, opt Options) (*pgxpool.Config, error) {
 	cfg, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		// The driver's message may repeat the DSN, and with it the password.
-		return nil, fmt.Errorf("postgres: the database's address can't be read; it must look like postgres://user:password@host:5432/database")
+		return nil, errors.New("postgres: the database's address can't be read; it must look like postgres://user:password@host:5432/database")
 	}
 	if !strings.Contains(dsn, "pool_max_conns") {
 		cfg.MaxConns = int32(opt.MaxConns)

@@ -37,12 +37,10 @@ func (s *Store) PutTenant(ctx context.Context, t *surehook.Tenant, a *surehook.A
 			_, err = tx.Exec(ctx, s.q(`UPDATE surehook.tenants SET name = $2 WHERE key = $1`), put.Key, put.Name)
 			return err
 		}
-		v, err := s.nextConfig(ctx, tx)
-		if err != nil {
+		if _, err := tx.Exec(ctx, s.q(`UPDATE surehook.tenants SET name = $2, partner = $3 WHERE key = $1`), put.Key, put.Name, put.Partner); err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, s.q(`UPDATE surehook.tenants SET name = $2, partner = $3, changed = $4 WHERE key = $1`), put.Key, put.Name, put.Partner, v)
-		return err
+		return s.partnerChanged(ctx, tx, put.ID)
 	})
 	if err == nil {
 		*t = put
@@ -62,7 +60,7 @@ func (s *Store) claimTenant(ctx context.Context, tx pgx.Tx, t surehook.Tenant, n
 		created = now
 	}
 	for {
-		if _, err := tx.Exec(ctx, s.q(`INSERT INTO surehook.tenants (key, id, name, partner, changed, created_at) VALUES ($1, $2, '', '', 0, $3)
+		if _, err := tx.Exec(ctx, s.q(`INSERT INTO surehook.tenants (key, id, name, partner, created_at) VALUES ($1, $2, '', '', $3)
 			ON CONFLICT (id) DO NOTHING`), key, t.ID, created); err != nil {
 			return nil, err
 		}
@@ -100,9 +98,38 @@ func (s *Store) DeleteTenant(ctx context.Context, id string, a *surehook.AuditEn
 		if err := s.putAudit(ctx, tx, now, a); err != nil || partner == "" {
 			return err
 		}
-		_, err = s.nextConfig(ctx, tx)
+		return s.partnerChanged(ctx, tx, id)
+	})
+}
+
+// partnerChanged marks a tenant for the nodes that follow.
+func (s *Store) partnerChanged(ctx context.Context, tx pgx.Tx, tenant string) error {
+	v, err := s.nextConfig(ctx, tx)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, s.q(`INSERT INTO surehook.partner_changes (tenant, changed) VALUES ($1, $2)
+		ON CONFLICT (tenant) DO UPDATE SET changed = $2`), tenant, v)
+	return err
+}
+
+// Partners implements surehook.Tenants.
+func (s *Store) Partners(ctx context.Context, version int64) (map[string]string, error) {
+	out := make(map[string]string)
+	err := s.read(ctx, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, s.q(`SELECT p.tenant, coalesce(t.partner, '') FROM surehook.partner_changes p
+			LEFT JOIN surehook.tenants t ON t.id = p.tenant WHERE p.changed > $1`), version)
+		if err != nil {
+			return err
+		}
+		var tenant, partner string
+		_, err = pgx.ForEachRow(rows, []any{&tenant, &partner}, func() error {
+			out[tenant] = partner
+			return nil
+		})
 		return err
 	})
+	return out, err
 }
 
 // putAudit stores an entry in the transaction of what it tells; nil is none.

@@ -199,10 +199,16 @@ CREATE TABLE surehook.tenants (
     id         text NOT NULL UNIQUE,
     name       text NOT NULL,
     partner    text NOT NULL,
-    changed    bigint NOT NULL, -- counters.config when its partner last changed
     created_at bigint NOT NULL
 );
-CREATE INDEX tenants_changed ON surehook.tenants (changed);
+
+-- When a tenant's partner last changed, by counters.config; also of tenants that
+-- are deleted. Nodes follow it.
+CREATE TABLE surehook.partner_changes (
+    tenant  text PRIMARY KEY,
+    changed bigint NOT NULL
+);
+CREATE INDEX partner_changes_changed ON surehook.partner_changes (changed);
 
 CREATE TABLE surehook.api_keys (
     key          bigint PRIMARY KEY,
