@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -64,10 +63,7 @@ func (s *Store) unpark(ctx context.Context, tx pgx.Tx, q row.Sequences, now int6
 		return nil
 	}
 	// In one order, so that two who unpark the same ones don't lock each other out.
-	slices.SortFunc(q, func(a, b row.Sequence) int {
-		return cmp.Or(cmp.Compare(a.Endpoint, b.Endpoint), cmp.Compare(a.Order, b.Order))
-	})
-	q = slices.Compact(q)
+	q = q.Once()
 	endpoints, orders := make([]int64, len(q)), make([]int64, len(q))
 	for i, s := range q {
 		endpoints[i], orders[i] = s.Endpoint, s.Order

@@ -14,8 +14,8 @@ import (
 const (
 	insertEvent = `INSERT INTO events (key, tenant, id, type, identity, owner, sequence, subjects,
 		occurred_at, created_at, trace, about, hash, data) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (tenant, id) DO NOTHING`
-	insertPending = `INSERT INTO pending (event_key, endpoint_key, id, owner, attempt, first_attempt, due)
-		VALUES (?,?,?,?,0,1,?) ON CONFLICT DO NOTHING`
+	insertPending = `INSERT INTO pending (event_key, endpoint_key, id, owner, attempt, first_attempt, due, order_key, sequence)
+		VALUES (?,?,?,?,0,1,?,?,?) ON CONFLICT DO NOTHING`
 )
 
 // Append implements surehook.Appender.
@@ -113,7 +113,11 @@ func (s *Store) append(c *conn, a *surehook.Append, hash []byte, now time.Time, 
 		if t.Owned {
 			d.Epoch = s.epoch.Load()
 		}
-		if err := putPending(c, &d); err != nil {
+		var order, sequence int64
+		if t.Ordered {
+			order, sequence = row.OrderKey(e.Tenant, e.Owner), e.Sequence
+		}
+		if err := s.putPending(c, &d, order, sequence); err != nil {
 			return err
 		}
 		out.Deliveries[i] = d
@@ -148,7 +152,7 @@ func insertEventRow(c *conn, e *surehook.Event, hash []byte) (bool, error) {
 	return n == 1, err
 }
 
-func putPending(c *conn, d *surehook.Delivery) error {
+func (s *Store) putPending(c *conn, d *surehook.Delivery, order, sequence int64) error {
 	h, err := c.hot(insertPending)
 	if err != nil {
 		return err
@@ -162,6 +166,13 @@ func putPending(c *conn, d *surehook.Delivery) error {
 		h.null(4)
 	}
 	h.time(5, d.Due)
+	if order != 0 {
+		s.sequenced(d.EndpointKey)
+		h.num(6, order)
+	} else {
+		h.null(6)
+	}
+	h.num(7, sequence)
 	_, err = h.run()
 	return err
 }

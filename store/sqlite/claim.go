@@ -3,11 +3,13 @@ package sqlite
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/ncruces/go-sqlite3"
 
 	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/store/internal/row"
 )
 
 // A row that was lost with its process this often is a suspect: it is claimed
@@ -44,16 +46,26 @@ func (s *Store) Claim(_ context.Context, endpoint int64, limit, maxBytes int) (s
 	var out surehook.Claim
 	err := s.write(limit, func(c *conn) error {
 		out = surehook.Claim{}
-		enabled, err := c.int64(`SELECT enabled FROM endpoints WHERE key = ? AND deleted = 0`, endpoint)
-		if err != nil || enabled == 0 {
+		enabled, ordered := false, false
+		if _, err := c.one(`SELECT enabled, ordered FROM endpoints WHERE key = ? AND deleted = 0`, []any{endpoint}, func(st *sqlite3.Stmt) error {
+			enabled, ordered = st.ColumnBool(0), st.ColumnBool(1)
+			return nil
+		}); err != nil || !enabled {
 			return err
 		}
 		held, err := c.int64(heldSuspect, s.epoch.Load())
 		if err != nil {
 			return err
 		}
-		now := s.now()
-		if err := s.claim(c, endpoint, limit, maxBytes, now, held == 1, &out); err != nil {
+		now, left := s.now(), limit
+		if ordered {
+			n, err := park(c, endpoint, limit, now, held == 1)
+			if err != nil {
+				return err
+			}
+			left -= n
+		}
+		if err := s.claim(c, endpoint, left, maxBytes, now, held == 1, &out); err != nil {
 			return err
 		}
 		if len(out.Rows) > 0 && out.Rows[0].Delivery.Lost >= lostAlone {
@@ -69,7 +81,9 @@ func (s *Store) Claim(_ context.Context, endpoint int64, limit, maxBytes int) (s
 func claimNext(c *conn, endpoint int64, now time.Time, held bool, out *surehook.Claim) error {
 	first := func(sql string) (due time.Time, err error) {
 		_, err = c.one(sql, []any{endpoint}, func(st *sqlite3.Stmt) error {
-			due = at(st.ColumnInt64(0))
+			if ms := st.ColumnInt64(0); ms < row.Parked {
+				due = at(ms)
+			}
 			return nil
 		})
 		return due, err
@@ -137,26 +151,37 @@ func (s *Store) claim(c *conn, endpoint int64, limit, maxBytes int, now time.Tim
 			return err
 		}
 	}
-	for i := range crashed {
-		if err := s.end(c, &crashed[i], surehook.Crashed, now); err != nil {
+	return s.end(c, crashed, surehook.Crashed, now, true, 1)
+}
+
+// end removes free rows; with letters each leaves a dead letter, and an attempt
+// that tells why no request was made. Of the rows that waited for them, about as
+// many as more come due: of each sequence one at least.
+func (s *Store) end(c *conn, rows []surehook.Delivery, code surehook.Code, now time.Time, letters bool, more int) error {
+	var orders row.Sequences
+	for i := range rows {
+		d := &rows[i]
+		order, err := s.orderOf(c, d.EventKey, d.EndpointKey)
+		if err != nil {
+			return err
+		}
+		orders.Add(d.EndpointKey, order)
+		if _, err := c.exec(`DELETE FROM pending WHERE event_key = ? AND endpoint_key = ? AND owner IS NULL`, d.EventKey, d.EndpointKey); err != nil {
+			return err
+		}
+		if !letters {
+			continue
+		}
+		a := surehook.Attempt{Key: s.keys.take(1), ID: newAttemptID(now), EventKey: d.EventKey, EndpointKey: d.EndpointKey, Number: d.Attempt + 1,
+			Status: surehook.AttemptDead, Code: code, CreatedAt: now}
+		if _, err := s.insertAttempt(c, &a); err != nil {
+			return err
+		}
+		if err := s.bury(c, d, code, 0, a.Number, now); err != nil {
 			return err
 		}
 	}
-	return nil
-}
-
-// end buries a free row, with an attempt that tells why no request was made.
-func (s *Store) end(c *conn, d *surehook.Delivery, code surehook.Code, now time.Time) error {
-	if _, err := c.exec(`DELETE FROM pending WHERE event_key = ? AND endpoint_key = ? AND owner IS NULL`, d.EventKey, d.EndpointKey); err != nil {
-		return err
-	}
-	a := surehook.Attempt{Key: s.keys.take(1), ID: newAttemptID(now),
-		EventKey: d.EventKey, EndpointKey: d.EndpointKey, Number: d.Attempt + 1,
-		Status: surehook.AttemptDead, Code: code, CreatedAt: now}
-	if _, err := s.insertAttempt(c, &a); err != nil {
-		return err
-	}
-	return s.bury(c, d, code, 0, a.Number, now)
+	return unpark(c, orders, now, more)
 }
 
 // End implements surehook.Queue.
@@ -168,36 +193,36 @@ func (s *Store) End(_ context.Context, endpoint int64, code surehook.Code, dueOn
 		if live, err := c.int64(`SELECT count(*) FROM endpoints WHERE key = ? AND enabled = 1 AND deleted = 0`, endpoint); err != nil || live > 0 {
 			return err
 		}
-		now := s.now()
-		before := now
-		if !dueOnly {
-			before = now.Add(100 * 365 * 24 * time.Hour)
+		now, before := s.now(), int64(math.MaxInt64)
+		if dueOnly {
+			before = millis(now)
 		}
-		var rows []surehook.Delivery
-		if err := c.each(`SELECT event_key, id, attempt, first_attempt FROM pending
-			WHERE endpoint_key = ? AND owner IS NULL AND due <= ? ORDER BY due LIMIT ?`, []any{endpoint, before, limit},
-			func(st *sqlite3.Stmt) error {
-				rows = append(rows, surehook.Delivery{EventKey: st.ColumnInt64(0), EndpointKey: endpoint, ID: st.ColumnInt64(1),
-					Attempt: st.ColumnInt(2), FirstAttempt: st.ColumnInt(3)})
-				return nil
-			}); err != nil {
-			return err
-		}
-		n = len(rows)
-		for i := range rows {
-			if letters {
-				if err := s.end(c, &rows[i], code, now); err != nil {
-					return err
-				}
-				continue
+		// Of an ordered endpoint, more rows come due as those before them end.
+		for n < limit {
+			rows, err := ending(c, endpoint, before, limit-n)
+			if err != nil || len(rows) == 0 {
+				return err
 			}
-			if _, err := c.exec(`DELETE FROM pending WHERE event_key = ? AND endpoint_key = ? AND owner IS NULL`, rows[i].EventKey, endpoint); err != nil {
+			n += len(rows)
+			if err := s.end(c, rows, code, now, letters, limit-n); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
 	return n, err
+}
+
+// ending finds free rows that are to be ended.
+func ending(c *conn, endpoint, before int64, limit int) ([]surehook.Delivery, error) {
+	var rows []surehook.Delivery
+	err := c.each(`SELECT event_key, id, attempt, first_attempt FROM pending
+		WHERE endpoint_key = ? AND owner IS NULL AND due <= ? ORDER BY due, event_key LIMIT ?`, []any{endpoint, before, limit}, func(st *sqlite3.Stmt) error {
+		rows = append(rows, surehook.Delivery{EventKey: st.ColumnInt64(0), EndpointKey: endpoint, ID: st.ColumnInt64(1),
+			Attempt: st.ColumnInt(2), FirstAttempt: st.ColumnInt(3)})
+		return nil
+	})
+	return rows, err
 }
 
 // Due implements surehook.Queue by a skip scan: one index probe an endpoint,
@@ -211,7 +236,9 @@ func (s *Store) Due(ctx context.Context) ([]surehook.EndpointDue, error) {
 			found, err := c.one(`SELECT endpoint_key, due FROM pending WHERE owner IS NULL AND endpoint_key > ?
 				ORDER BY endpoint_key, due LIMIT 1`, []any{last}, func(st *sqlite3.Stmt) error {
 				last = st.ColumnInt64(0)
-				out = append(out, surehook.EndpointDue{EndpointKey: last, Due: at(st.ColumnInt64(1))})
+				if due := st.ColumnInt64(1); due < row.Parked {
+					out = append(out, surehook.EndpointDue{EndpointKey: last, Due: at(due)})
+				}
 				return nil
 			})
 			if err != nil || !found {

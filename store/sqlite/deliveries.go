@@ -110,7 +110,10 @@ func viewDelivery(c *conn, event, endpoint int64) (surehook.DeliveryView, error)
 		return v, err
 	}
 	pending, err := c.one(`SELECT due, owner IS NULL FROM pending WHERE event_key = ? AND endpoint_key = ?`, []any{event, endpoint}, func(st *sqlite3.Stmt) error {
-		v.Status, v.NextAttemptAt = surehook.Pending, at(st.ColumnInt64(0))
+		v.Status = surehook.Pending
+		if due := st.ColumnInt64(0); due < row.Parked {
+			v.NextAttemptAt = at(due)
+		}
 		return nil
 	})
 	if err != nil || pending {

@@ -26,9 +26,9 @@ func (s *Store) CreateEndpoint(_ context.Context, e *surehook.Endpoint, limit in
 			row.CreatedAt = row.UpdatedAt
 		}
 		if _, err := c.exec(`INSERT INTO endpoints (key, id, version, changed, tenant, partner, url, description, event_types, subjects,
-			identities, profile, envelope, signature, headers, limits, enabled, disabled_reason, consecutive_failures,
+			identities, profile, envelope, signature, headers, limits, ordered, enabled, disabled_reason, consecutive_failures,
 			first_failure_at, last_failure_at, last_success_at, created_at, updated_at)
-			VALUES (?,?,0,0,'','','','','','','','','','','','',0,'',0,0,0,0,0,0)`, row.Key, row.ID); err != nil {
+			VALUES (?,?,0,0,'','','','','','','','','','','','',0,0,'',0,0,0,0,0,0)`, row.Key, row.ID); err != nil {
 			return err
 		}
 		return s.putEndpoint(c, &row, a)
@@ -87,6 +87,11 @@ func (s *Store) UpdateEndpoint(_ context.Context, id string, change func(*sureho
 		// What is the store's to say stays as it was.
 		e.Key, e.ID, e.CreatedAt, e.Deleted = stored.Key, stored.ID, stored.CreatedAt, false
 		e.Version, e.UpdatedAt = stored.Version+1, at(millis(s.now()))
+		if stored.Ordered && !e.Ordered {
+			if err := disorder(c, stored.Key, s.now()); err != nil {
+				return err
+			}
+		}
 		if err := s.putEndpoint(c, e, a); err != nil {
 			return err
 		}
@@ -111,12 +116,12 @@ func (s *Store) putEndpoint(c *conn, e *surehook.Endpoint, a *surehook.AuditEntr
 	}
 	if _, err := c.exec(`UPDATE endpoints SET version = ?, tenant = ?, partner = ?, url = ?, description = ?, event_types = ?, subjects = ?,
 		identities = ?, profile = ?, envelope = ?, signature = ?, headers = ?, limits = ?, enabled = ?, disabled_reason = ?,
-		consecutive_failures = ?, first_failure_at = ?, last_failure_at = ?, last_success_at = ?, created_at = ?, updated_at = ?
-		WHERE key = ?`,
+		consecutive_failures = ?, first_failure_at = ?, last_failure_at = ?, last_success_at = ?, created_at = ?, updated_at = ?,
+		ordered = ? WHERE key = ?`,
 		e.Version, e.Tenant, e.Partner, e.URL, e.Description, e.EventTypes, e.Subjects,
 		e.Identities, e.Profile, string(e.Envelope), e.Signature, row.Headers(e.Headers), limits, e.Enabled, e.DisabledReason,
 		e.Health.ConsecutiveFailures, e.Health.FirstFailureAt, e.Health.LastFailureAt, e.Health.LastSuccessAt, e.CreatedAt, e.UpdatedAt,
-		e.Key); err != nil {
+		e.Ordered, e.Key); err != nil {
 		return err
 	}
 	if _, err := c.exec(`INSERT INTO endpoint_secrets (endpoint_key, secret_enc, prev_secret_enc, prev_until) VALUES (?1,?2,?3,?4)

@@ -86,16 +86,17 @@ func newAttemptID(now time.Time) string {
 // record moves one row and keeps its attempt.
 func (s *Store) record(c *conn, o *surehook.Outcome, now time.Time, health map[int64]*surehook.Tally, out *surehook.Recorded) error {
 	d, a := &o.Delivery, o.Attempt
+	order, err := s.orderOf(c, d.EventKey, d.EndpointKey)
+	if err != nil {
+		return err
+	}
 	var due time.Time
-	var hit int64
-	var err error
+	var hit int64 // rows that moved
 	switch o.Decision {
 	case surehook.Release:
-		_, err = c.exec(`UPDATE pending SET owner = NULL`+guard, d.EventKey, d.EndpointKey, d.ID, d.Epoch, d.Attempt)
-		return err
+		hit, err = c.exec(`UPDATE pending SET owner = NULL`+guard, d.EventKey, d.EndpointKey, d.ID, d.Epoch, d.Attempt)
 	case surehook.Finish:
-		err = s.finish(c, d)
-		hit = 1
+		hit, err = s.finish(c, d)
 	case surehook.Again:
 		due = now.Add(o.Wait)
 		hit, err = c.exec(`UPDATE pending SET owner = NULL, attempt = attempt + 1, lost = 0, due = ?`+guard,
@@ -105,32 +106,35 @@ func (s *Store) record(c *conn, o *surehook.Outcome, now time.Time, health map[i
 			err = s.bury(c, d, a.Code, a.HTTPStatus, a.Number, now)
 		}
 	case surehook.Note:
-		hit = 1
 	default:
 		err = fmt.Errorf("unknown decision %d", o.Decision)
 	}
-	if err != nil {
+	if err == nil && hit == 1 && order != 0 {
+		err = unpark(c, row.Sequences{{Endpoint: d.EndpointKey, Order: order}}, now, 1)
+	}
+	if err != nil || o.Decision == surehook.Release {
 		return err
 	}
-	return s.keep(c, o, hit == 0, due, health, out)
+	late := hit == 0 && (o.Decision == surehook.Again || o.Decision == surehook.Bury)
+	return s.keep(c, o, late, due, health, out)
 }
 
 // finish removes the row by its id alone: a success counts whoever holds the
 // lease. A dead letter of the delivery goes too.
-func (s *Store) finish(c *conn, d *surehook.Delivery) error {
+func (s *Store) finish(c *conn, d *surehook.Delivery) (int64, error) {
 	h, err := c.hot(`DELETE FROM pending WHERE event_key = ? AND endpoint_key = ? AND id = ?`)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	h.num(1, d.EventKey)
 	h.num(2, d.EndpointKey)
 	h.num(3, d.ID)
 	n, err := h.run()
 	if err != nil || (n == 1 && d.FirstAttempt == 1) {
-		return err
+		return n, err
 	}
 	_, err = c.exec(`DELETE FROM dead_letters WHERE event_key = ? AND endpoint_key = ? AND pending_id = ?`, d.EventKey, d.EndpointKey, d.ID)
-	return err
+	return n, err
 }
 
 func (s *Store) bury(c *conn, d *surehook.Delivery, code surehook.Code, status, attempts int, now time.Time) error {

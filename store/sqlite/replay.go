@@ -84,9 +84,27 @@ func (s *Store) requeue(c *conn, event, endpoint int64, now time.Time) (bool, er
 	if _, err := c.exec(`DELETE FROM dead_letters WHERE event_key = ? AND endpoint_key = ?`, event, endpoint); err != nil {
 		return false, err
 	}
-	_, err = c.exec(`INSERT INTO pending (event_key, endpoint_key, id, attempt, first_attempt, due) VALUES (?,?,?,?,?,?)`,
-		event, endpoint, s.keys.take(1), attempt, attempt+1, now)
+	order, sequence, err := s.place(c, event, endpoint)
+	if err != nil {
+		return false, err
+	}
+	_, err = c.exec(`INSERT INTO pending (event_key, endpoint_key, id, attempt, first_attempt, due, order_key, sequence) VALUES (?,?,?,?,?,?,nullif(?,0),?)`,
+		event, endpoint, s.keys.take(1), attempt, attempt+1, now, order, sequence)
 	return err == nil, err
+}
+
+// place gives an event's place in its owner's sequence, where the endpoint is
+// ordered: a replayed event has its old one, before what waits behind it.
+func (s *Store) place(c *conn, event, endpoint int64) (order, sequence int64, err error) {
+	found, err := c.one(`SELECT e.tenant, e.owner, e.sequence FROM endpoints w, events e WHERE w.key = ? AND w.ordered = 1 AND e.key = ?`,
+		[]any{endpoint, event}, func(st *sqlite3.Stmt) error {
+			order, sequence = row.OrderKey(st.ColumnText(0), st.ColumnText(1)), st.ColumnInt64(2)
+			return nil
+		})
+	if found && order != 0 {
+		s.sequenced(endpoint)
+	}
+	return order, sequence, err
 }
 
 // replayChunk bounds the keys that one snapshot looks through, so that a search

@@ -75,7 +75,8 @@ type Store struct {
 	space space
 	epoch atomic.Int64
 
-	config atomic.Int64 // the configuration version that appends are checked against
+	config    atomic.Int64   // the configuration version that appends are checked against
+	sequences map[int64]bool // endpoints that may have rows in sequences; the writer's alone
 
 	closing chan struct{}
 	once    sync.Once
@@ -174,8 +175,18 @@ func (s *Store) takeOver(c *conn, crashed bool) error {
 	if err != nil {
 		return err
 	}
+	orders, err := outOf(c)
+	if err != nil {
+		return err
+	}
 	freed, err := c.exec(`UPDATE pending SET owner = NULL, lost = lost + ? WHERE owner IS NOT NULL`, crashed)
 	if err != nil {
+		return err
+	}
+	if err := unpark(c, orders, s.now(), 1); err != nil {
+		return err
+	}
+	if err := s.loadSequenced(c); err != nil {
 		return err
 	}
 	config, err := c.int64(`SELECT value FROM counters WHERE name = 'config'`)

@@ -15,18 +15,18 @@ import (
 // simple enough to be right, crashes included.
 func checkModel(t *testing.T, e *env) {
 	var eps []*surehook.Endpoint
-	for range 3 {
-		eps = append(eps, e.endpoint())
+	for i := range 3 {
+		eps = append(eps, e.endpoint(func(ep *surehook.Endpoint) { ep.Ordered = i == 0 }))
 	}
 	rapid.Check(t, func(rt *rapid.T) {
 		e.tb = rt
-		m := &model{env: e, eps: eps, ds: make(map[where]*delivery), letters: e.letterCount(eps)}
+		m := &model{env: e, eps: eps, ds: make(map[where]*delivery), events: make(map[int64]*surehook.Event)}
+		m.clear() // also what a round that failed has left, so that it fails alike when it is repeated
 		rt.Repeat(map[string]func(*rapid.T){
 			"append": m.append, "claim": m.claim, "record": m.record, "replay": m.replay, "end": m.end,
-			"advance": m.advance, "crash": m.crash, "": m.check,
+			"advance": m.advance, "crash": m.crash, "reorder": m.reorder, "": m.check,
 		})
 		m.checkAll()
-		m.clear()
 	})
 	e.tb = t
 }
@@ -45,17 +45,19 @@ type where struct{ event, endpoint int64 }
 
 // model is the queue as it should be.
 type model struct {
-	env     *env
-	eps     []*surehook.Endpoint
-	ds      map[where]*delivery
-	order   []where             // of appearance
-	held    []surehook.Delivery // what the node believes to hold, or held once
-	letters int                 // of earlier rounds
+	env    *env
+	eps    []*surehook.Endpoint
+	ds     map[where]*delivery
+	events map[int64]*surehook.Event
+	order  []where             // of appearance
+	held   []surehook.Delivery // what the node believes to hold, or held once
 }
 
 // delivery is what should be known of one event at one endpoint.
 type delivery struct {
 	row      *surehook.Delivery // nil: nothing to do; Epoch 0: free
+	order    string             // the owner in whose sequence the row is; "": in none
+	parked   bool               // it waits for others of its sequence, due at no time
 	letter   int64              // id of the row that became a dead letter; 0: none
 	attempts []attempt
 }
@@ -79,16 +81,23 @@ func (m *model) at(k where) *delivery {
 func (m *model) append(rt *rapid.T) {
 	owned := rapid.Bool().Draw(rt, "owned")
 	eps := m.eps[:rapid.IntRange(1, len(m.eps)).Draw(rt, "endpoints")]
-	for _, d := range m.env.publish(owned, eps...) {
+	ev := m.env.event()
+	if ev.Owner = rapid.SampledFrom([]string{"", "a", "a", "b"}).Draw(rt, "owner"); ev.Owner != "" {
+		m.env.sequences[ev.Owner]++
+		ev.Sequence = m.env.sequences[ev.Owner]
+	}
+	for i, d := range m.env.publishEvent(ev, owned, eps...) {
+		m.events[d.EventKey] = ev
 		d.Due = ms(d.Due)
-		m.at(where{d.EventKey, d.EndpointKey}).row = &d
-		if owned {
+		m.put(&d, eps[i])
+		if d.Epoch != 0 {
 			m.held = append(m.held, d)
 		}
 	}
 }
 
-// free lists an endpoint's free rows in the order in which they are claimed.
+// free lists an endpoint's free rows in the order in which they are claimed; the
+// parked ones last.
 func (m *model) free(endpoint int64) []*surehook.Delivery {
 	var out []*surehook.Delivery
 	for _, k := range m.order {
@@ -97,28 +106,30 @@ func (m *model) free(endpoint int64) []*surehook.Delivery {
 		}
 	}
 	slices.SortFunc(out, func(a, b *surehook.Delivery) int {
-		return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.EventKey, b.EventKey))
+		return cmp.Or(cmp.Compare(m.due(a), m.due(b)), cmp.Compare(a.EventKey, b.EventKey))
 	})
 	return out
 }
 
 func (m *model) claim(rt *rapid.T) {
-	ep := rapid.SampledFrom(m.eps).Draw(rt, "endpoint")
+	ep := m.eps[max(rapid.IntRange(-1, len(m.eps)-1).Draw(rt, "endpoint"), 0)] // the ordered one more often
 	limit := rapid.IntRange(1, 5).Draw(rt, "limit")
 	got := m.env.claim(ep, limit)
 	now := m.env.clock.Now()
 	held := m.suspectHeld()
 	due := slices.DeleteFunc(m.free(ep.Key), func(d *surehook.Delivery) bool {
-		return d.Due.After(now) || (held && d.Lost >= lostAlone && d.Lost < lostDead)
+		return m.due(d) > now.UnixMilli() || (held && d.Lost >= lostAlone && d.Lost < lostDead)
 	})
 	ids := make(map[int64]int64)
 	for _, r := range got.Rows {
 		ids[r.Delivery.EventKey] = r.Delivery.ID
 	}
 	var want []surehook.Delivery
-	for _, row := range due[:min(limit, len(due))] {
+	var freed []where
+	for _, row := range m.park(ep, due[:min(limit, len(due))]) {
 		if row.Lost >= lostDead {
 			m.bury(row, row.Attempt+1)
+			freed = append(freed, where{row.EventKey, row.EndpointKey})
 			continue
 		}
 		if row.Lost >= lostAlone && len(want) > 0 {
@@ -139,6 +150,8 @@ func (m *model) claim(rt *rapid.T) {
 	}
 	m.env.same("claimed", rows, want)
 	m.held = append(m.held, want...)
+	m.unpark(freed, 1)
+	m.checkOut(ep, want)
 	m.checkNext(got, ep.Key, now)
 }
 
@@ -158,6 +171,9 @@ func (m *model) checkNext(got surehook.Claim, endpoint int64, now time.Time) {
 	next, more, soon := time.Time{}, false, false
 	held := m.suspectHeld()
 	for _, row := range m.free(endpoint) {
+		if m.ds[where{row.EventKey, endpoint}].parked {
+			break
+		}
 		if held && row.Lost >= lostAlone && !row.Due.After(now) {
 			soon = true
 			continue
@@ -209,17 +225,20 @@ func (m *model) record(rt *rapid.T) {
 func (m *model) apply(o surehook.Outcome) (late int) {
 	d := m.at(where{o.Delivery.EventKey, o.Delivery.EndpointKey})
 	row := d.row
+	k := where{o.Delivery.EventKey, o.Delivery.EndpointKey}
 	ours := row != nil && row.ID == o.Delivery.ID && row.Epoch == o.Delivery.Epoch && row.Attempt == o.Delivery.Attempt
 	a := attempt{number: o.Delivery.Attempt + 1, succeeded: o.Decision == surehook.Finish}
 	switch o.Decision {
 	case surehook.Release:
 		if ours {
 			row.Epoch = 0
+			m.unpark([]where{k}, 1)
 		}
 		return 0
 	case surehook.Finish:
 		if row != nil && row.ID == o.Delivery.ID {
 			d.row = nil
+			m.unpark([]where{k}, 1)
 		}
 		if d.letter == o.Delivery.ID {
 			d.letter = 0
@@ -228,10 +247,12 @@ func (m *model) apply(o surehook.Outcome) (late int) {
 		if a.late = !ours; ours {
 			row.Epoch, row.Lost, row.Due = 0, 0, ms(m.env.clock.Now().Add(o.Wait))
 			row.Attempt++
+			m.unpark([]where{k}, 1)
 		}
 	case surehook.Bury:
 		if a.late = !ours; ours {
 			d.row, d.letter = nil, row.ID
+			m.unpark([]where{k}, 1)
 		}
 	}
 	d.attempts = append(d.attempts, a)
@@ -258,8 +279,9 @@ func (m *model) replay(rt *rapid.T) {
 			number = max(number, a.number)
 		}
 		d.letter = 0
-		d.row = &surehook.Delivery{ID: unknown, EventKey: k.event, EndpointKey: k.endpoint, Attempt: number, FirstAttempt: number + 1, Due: now}
+		m.put(&surehook.Delivery{ID: unknown, EventKey: k.event, EndpointKey: k.endpoint, Attempt: number, FirstAttempt: number + 1, Due: now}, ep)
 	case d.row.Epoch == 0:
+		d.parked = false
 		d.row.Due, d.row.FirstAttempt = now, d.row.Attempt+1
 	}
 }
@@ -272,17 +294,26 @@ func (m *model) end(rt *rapid.T) {
 	n, err := m.env.s.End(m.env.ctx, ep.Key, surehook.EndpointDisabled, dueOnly, letters, limit)
 	m.env.enable(ep, true)
 	m.env.ok(err)
-	want := 0
-	for _, row := range m.free(ep.Key) {
-		if want == limit || (dueOnly && row.Due.After(m.env.clock.Now())) {
-			break
+	want, before := 0, int64(never)
+	if dueOnly {
+		before = m.env.clock.Now().UnixMilli()
+	}
+	for more := true; more; { // what waited for those that ended comes due
+		var freed []where
+		for _, row := range m.free(ep.Key) {
+			if want == limit || m.due(row) > before {
+				break
+			}
+			want++
+			freed = append(freed, where{row.EventKey, row.EndpointKey})
+			if letters {
+				m.bury(row, row.Attempt+1)
+			} else {
+				m.at(where{row.EventKey, row.EndpointKey}).row = nil
+			}
 		}
-		want++
-		if letters {
-			m.bury(row, row.Attempt+1)
-		} else {
-			m.at(where{row.EventKey, row.EndpointKey}).row = nil
-		}
+		m.unpark(freed, limit-want)
+		more = len(freed) > 0
 	}
 	m.env.same("ended", n, want)
 }
@@ -298,19 +329,22 @@ func (m *model) crash(rt *rapid.T) {
 		return
 	}
 	m.env.reopen()
-	for _, d := range m.ds {
+	var freed []where
+	for k, d := range m.ds {
 		if d.row != nil && d.row.Epoch != 0 {
 			d.row.Epoch = 0
 			d.row.Lost++
+			freed = append(freed, k)
 		}
 	}
+	m.unpark(freed, 1)
 }
 
 // check compares what is cheap to compare, after each operation.
 func (m *model) check(*rapid.T) {
 	now := m.env.clock.Now()
 	var want surehook.PendingCount
-	letters := m.letters
+	letters := 0
 	for _, d := range m.ds {
 		if d.letter != 0 {
 			letters++
@@ -319,7 +353,7 @@ func (m *model) check(*rapid.T) {
 		case d.row == nil:
 		case d.row.Epoch != 0:
 			want.Owned++
-		case d.row.Due.After(now):
+		case d.parked || d.row.Due.After(now):
 			want.Waiting++
 		default:
 			want.Due++
@@ -330,6 +364,7 @@ func (m *model) check(*rapid.T) {
 	}
 	m.env.same("pending", m.env.pending(), want)
 	m.env.same("letters", m.env.letterCount(m.eps), letters)
+	m.checkParked()
 }
 
 func (e *env) letterCount(eps []*surehook.Endpoint) int {
@@ -362,6 +397,11 @@ func (m *model) checkAll() {
 			number = max(number, a.number)
 		}
 		m.env.same("attempts", v.Attempts, number)
+		next := time.Time{}
+		if d.row != nil && !d.parked {
+			next = d.row.Due
+		}
+		m.env.same("next attempt", v.NextAttemptAt, next)
 		m.env.same("attempts kept", len(m.env.attempts(surehook.Delivery{EventKey: k.event, EndpointKey: k.endpoint})), len(d.attempts))
 	}
 }
@@ -385,7 +425,7 @@ func (d *delivery) status() surehook.DeliveryStatus {
 	return out
 }
 
-// clear leaves no rows for the next round, and no suspicions.
+// clear leaves no rows of the round before, no suspicions and no letters.
 func (m *model) clear() {
 	m.env.reopen()
 	for _, ep := range m.eps {
@@ -393,6 +433,9 @@ func (m *model) clear() {
 		_, err := m.env.s.End(m.env.ctx, ep.Key, "", false, false, 1<<20)
 		m.env.enable(ep, true)
 		m.env.ok(err)
+		if ep.Ordered != (ep == m.eps[0]) {
+			m.env.order(ep, !ep.Ordered)
+		}
 	}
 	var keys []int64
 	for p := (surehook.Page{Limit: 1000}); ; {

@@ -63,7 +63,7 @@ func NewClock() *Clock {
 func Run(t *testing.T, open Factory) {
 	for _, group := range []map[string]func(*env){
 		appendTests, recordTests, healthTests, queueTests, replayTests, jobTests, endpointTests, historyTests, listingTests,
-		adminTests, timeTests,
+		adminTests, timeTests, orderTests,
 	} {
 		names := make([]string, 0, len(group))
 		for name := range group {
@@ -85,6 +85,8 @@ type env struct {
 	clock  *Clock
 	opener func() surehook.Store
 	n      uint64 // makes ids
+
+	sequences map[string]int64 // last of each owner
 }
 
 // tb is what tests of both kinds, testing's and rapid's, can do.
@@ -98,7 +100,7 @@ type tb interface {
 }
 
 func newEnv(t *testing.T, open Factory) *env {
-	e := &env{tb: t, ctx: t.Context(), clock: NewClock()}
+	e := &env{tb: t, ctx: t.Context(), clock: NewClock(), sequences: make(map[string]int64)}
 	e.s, e.opener = open(t, e.clock)
 	return e
 }
@@ -217,7 +219,7 @@ func (e *env) publishEvent(ev *surehook.Event, owned bool, eps ...*surehook.Endp
 	e.Helper()
 	a := surehook.Append{Event: ev}
 	for _, ep := range eps {
-		a.Targets = append(a.Targets, surehook.Target{EndpointKey: ep.Key, Owned: owned})
+		a.Targets = append(a.Targets, surehook.Target{EndpointKey: ep.Key, Owned: owned && !ep.Ordered, Ordered: ep.Ordered})
 	}
 	out := e.append(a)
 	e.ok(out[0].Err)

@@ -1,6 +1,10 @@
 package row
 
-import "hash/fnv"
+import (
+	"cmp"
+	"hash/fnv"
+	"slices"
+)
 
 // Parked is the due time of a row at an ordered endpoint that can't go yet: one
 // before it in its owner's sequence is pending, or one of the sequence is out.
@@ -29,4 +33,12 @@ func (q *Sequences) Add(endpoint, order int64) {
 	if order != 0 {
 		*q = append(*q, Sequence{endpoint, order})
 	}
+}
+
+// Once sorts the sequences and gives each once.
+func (q Sequences) Once() Sequences {
+	slices.SortFunc(q, func(a, b Sequence) int {
+		return cmp.Or(cmp.Compare(a.Endpoint, b.Endpoint), cmp.Compare(a.Order, b.Order))
+	})
+	return slices.Compact(q)
 }
