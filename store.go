@@ -172,7 +172,10 @@ type Queue interface {
 type Lease struct {
 	Epoch int64
 	Until time.Time // monotonic
-	Nodes []int64   // epochs of all that deliver from this store, ascending; nil: nobody else does
+	// Length is what a fresh one lasts; 0: without end. No attempt may be so long
+	// that it would never fit in.
+	Length time.Duration
+	Nodes  []int64 // epochs of all that deliver from this store, ascending; nil: nobody else does
 }
 
 // Lasts tells whether the lease holds for so long from now on. Of the wall clock

@@ -25,6 +25,7 @@ type Config struct {
 	DatabaseSchema string
 	DatabaseConns  int
 	DatabaseListen string
+	DatabaseLease  time.Duration
 	API            bool
 	Deliver        bool
 

@@ -27,6 +27,11 @@ var table = []Option{
 		set: func(c *Config, v string) (err error) { c.DatabaseConns, err = number(v, 4, 1000); return err }},
 	{Name: "database-listen", Value: "url", Secret: true, Help: "PostgreSQL: address for notices, straight to the server, where database leads to a pooler in transaction mode",
 		set: func(c *Config, v string) error { c.DatabaseListen = v; return database(v) }},
+	{Name: "database-lease", Default: "90s", Value: "duration", Help: "PostgreSQL: how long the deliveries of a node that died wait for it; an attempt takes 3/4 of it less 5s at most",
+		set: func(c *Config, v string) (err error) {
+			c.DatabaseLease, err = duration(v, 10*time.Second, 10*time.Minute)
+			return err
+		}},
 	{Name: "api", Default: "true", Flag: true, Help: "serve the API; without it only health and metrics",
 		set: func(c *Config, v string) (err error) { c.API, err = boolean(v); return err }},
 	{Name: "deliver", Default: "true", Flag: true, Help: "deliver; without it other nodes on the same database must",

@@ -53,6 +53,9 @@ func (d *Dispatcher) compile(e *surehook.Endpoint) *route {
 	if e.Limits.Timeout > 0 {
 		r.timeout = e.Limits.Timeout
 	}
+	if length := d.store.Lease().Length; length > 0 {
+		r.timeout = min(r.timeout, length*3/4-leaseMargin) // or a lease that is due to be renewed would never last for it
+	}
 	if e.Limits.Concurrency > 0 {
 		r.concurrency = e.Limits.Concurrency
 	}

@@ -11,11 +11,15 @@ import (
 	"github.com/surehook/surehook/store/internal/row"
 )
 
-const (
-	leaseTime  = 90 * time.Second
-	renewEvery = 10 * time.Second
-	renewRetry = time.Second
-)
+const renewRetry = time.Second
+
+// renewEvery is the time between two renewals of the lease: several may fail.
+func (s *Store) renewEvery() time.Duration { return s.opt.Lease / 9 }
+
+// leased is the lease as it stands after a word to the database at that time.
+func (s *Store) leased(epoch int64, sent time.Time, nodes []int64) {
+	s.lease.Store(&surehook.Lease{Epoch: epoch, Until: sent.Add(s.opt.Lease), Length: s.opt.Lease, Nodes: nodes})
+}
 
 // Lease implements surehook.Queue.
 func (s *Store) Lease() surehook.Lease { return *s.lease.Load() }
@@ -34,12 +38,12 @@ func (s *Store) newEpoch(ctx context.Context, old int64) error {
 		}
 		return tx.QueryRow(ctx, s.q(`INSERT INTO surehook.nodes (epoch, name, delivers, started_at, expires_at)
 			SELECT nextval('surehook.epochs'), $1, $2, ms, ms + $3 FROM surehook.clock() ms RETURNING epoch`),
-			s.opt.Name, !s.opt.APIOnly, leaseTime.Milliseconds()).Scan(&epoch)
+			s.opt.Name, !s.opt.APIOnly, s.opt.Lease.Milliseconds()).Scan(&epoch)
 	})
 	if err != nil {
 		return err
 	}
-	s.lease.Store(&surehook.Lease{Epoch: epoch, Until: sent.Add(leaseTime), Nodes: []int64{epoch}})
+	s.leased(epoch, sent, []int64{epoch})
 	return s.renew(ctx)
 }
 
@@ -101,7 +105,7 @@ func (s *Store) doubt(epoch int64) {
 }
 
 func (s *Store) renewLoop() {
-	for wait := renewEvery; ; {
+	for wait := s.renewEvery(); ; {
 		select {
 		case <-s.ctx.Done():
 			return
@@ -113,7 +117,7 @@ func (s *Store) renewLoop() {
 		if err == nil {
 			err = s.reap(s.ctx)
 		}
-		wait = renewEvery
+		wait = s.renewEvery()
 		if err != nil && s.ctx.Err() == nil {
 			s.log.Warn("the node's lease couldn't be renewed; trying again", "error", err)
 			wait = renewRetry
@@ -129,7 +133,7 @@ func (s *Store) renew(ctx context.Context) error {
 	var alive bool
 	var nodes []int64
 	err := s.change(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, s.q(`UPDATE surehook.nodes SET expires_at = surehook.clock() + $2 WHERE epoch = $1`), old.Epoch, leaseTime.Milliseconds())
+		tag, err := tx.Exec(ctx, s.q(`UPDATE surehook.nodes SET expires_at = surehook.clock() + $2 WHERE epoch = $1`), old.Epoch, s.opt.Lease.Milliseconds())
 		if err != nil {
 			return err
 		}
@@ -148,7 +152,7 @@ func (s *Store) renew(ctx context.Context) error {
 		s.log.Warn("the node's lease had run out; its deliveries are others' now", "epoch", old.Epoch)
 		return s.newEpoch(ctx, 0)
 	}
-	s.lease.Store(&surehook.Lease{Epoch: old.Epoch, Until: sent.Add(leaseTime), Nodes: nodes})
+	s.leased(old.Epoch, sent, nodes)
 	if !slices.Equal(nodes, old.Nodes) {
 		s.watch.tell(surehook.Change{Rows: true}) // endpoints may have got another home
 	}
