@@ -24,6 +24,7 @@ type Store interface {
 	Keys
 	Catalogue
 	Settings
+	Retention
 	Health(ctx context.Context) error // nil when the store can be written
 	// Watch has f called, from any goroutine, when something was changed that
 	// this process didn't do itself: by another node, or in a caller's own
@@ -351,6 +352,17 @@ type Catalogue interface {
 	PutEventType(ctx context.Context, t *EventType, a *AuditEntry) error
 	EventTypes(ctx context.Context) ([]*EventType, error)
 	DeleteEventType(ctx context.Context, name string, a *AuditEntry) error
+}
+
+// Retention removes what is old.
+type Retention interface {
+	// Prune removes, in one bounded step, some of the events that were accepted
+	// before a time, oldest first, with their ids, attempts and dead letters: about
+	// limit of them, or a whole day where a store keeps days apart. What is still
+	// to be delivered of them ends as event_unavailable; an event that is being
+	// delivered right now stays until that is over. more: another step would find
+	// something to do.
+	Prune(ctx context.Context, before time.Time, limit int) (events int64, more bool, err error)
 }
 
 // Settings keeps small values: the ones that outlive a process, and answers to

@@ -61,6 +61,7 @@ type Options struct {
 	MaxEventBytes int  // of one event's data; 1 MiB
 	MaxWebhooks   int  // endpoints a scope; 20, negative: unlimited
 	CarryTrace    bool
+	Retain        time.Duration // how long events are kept, with all that belongs to them; 0: for ever
 
 	Logger  *slog.Logger
 	Observe func(Try)        // called after each attempt, from many goroutines
@@ -217,6 +218,9 @@ func (e *Engine) start(ctx context.Context) error {
 	}
 	e.store.Watch(e.heard)
 	e.bg.Go(e.refreshLoop)
+	if e.opt.Retain > 0 {
+		e.bg.Go(e.pruneLoop)
+	}
 	if !e.opt.APIOnly {
 		e.bg.Go(e.fanOutLoop)
 		e.bg.Go(e.replayLoop)

@@ -41,7 +41,8 @@ type Config struct {
 	MaxEventBytes int64
 	MaxWebhooks   int // negative: unlimited
 
-	Sync string // full or normal
+	Sync   string        // full or normal
+	Retain time.Duration // 0: for ever
 
 	LogLevel  string
 	LogFormat string // json, text, or empty: text on a terminal

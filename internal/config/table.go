@@ -61,6 +61,13 @@ var table = []Option{
 
 	{Name: "sync", Default: "full", Value: "mode", Help: "full, or normal: faster, but a power cut can lose the last fraction of a second",
 		set: func(c *Config, v string) error { c.Sync = v; return oneOf(v, "full", "normal") }},
+	{Name: "retain", Default: "720h", Value: "duration", Help: "how long events are kept, with their attempts and dead letters; PostgreSQL drops whole days; 0: for ever",
+		set: func(c *Config, v string) (err error) {
+			if c.Retain, err = duration(v, 0, 100*365*24*time.Hour); err == nil && c.Retain != 0 && c.Retain < time.Hour {
+				err = errors.New("must be an hour at least, or 0")
+			}
+			return err
+		}},
 
 	{Name: "log-level", Default: "info", Value: "level", Help: "debug, info, warn or error",
 		set: func(c *Config, v string) error { c.LogLevel = v; return oneOf(v, "debug", "info", "warn", "error") }},
