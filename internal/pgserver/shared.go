@@ -34,6 +34,14 @@ var (
 // Tests share it: one that stops or kills a server starts its own.
 func Shared(t testing.TB) *Server {
 	t.Helper()
+	s, err := theOne()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func theOne() (*Server, error) {
 	sharing.Lock()
 	defer sharing.Unlock()
 	if server == nil && failed == nil {
@@ -41,10 +49,7 @@ func Shared(t testing.TB) *Server {
 		defer cancel()
 		server, failed = startShared(ctx, os.Getenv(Env))
 	}
-	if failed != nil {
-		t.Fatal(failed)
-	}
-	return server
+	return server, failed
 }
 
 func startShared(ctx context.Context, dsn string) (*Server, error) {
@@ -74,19 +79,33 @@ func external(dsn string) (*Server, error) {
 // ends, it is dropped, whoever is still connected.
 func Database(t testing.TB) string {
 	t.Helper()
-	s := Shared(t)
+	dsn, drop, err := Fresh()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := drop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return dsn
+}
+
+// Fresh is Database for examples, which have no testing.TB.
+func Fresh() (dsn string, drop func() error, err error) {
+	s, err := theOne()
+	if err != nil {
+		return "", nil, err
+	}
 	name := "surehook_" + strings.ToLower(rand.Text())
 	id := pgx.Identifier{name}.Sanitize()
 	// template0 has no visitors, which would stand in the way of a copy.
 	if err := s.exec(context.Background(), "CREATE DATABASE "+id+" TEMPLATE template0"); err != nil {
-		t.Fatal(err)
+		return "", nil, err
 	}
-	t.Cleanup(func() {
-		if err := s.exec(context.Background(), "DROP DATABASE IF EXISTS "+id+" WITH (FORCE)"); err != nil {
-			t.Error(err)
-		}
-	})
-	return s.DSN(name)
+	return s.DSN(name), func() error {
+		return s.exec(context.Background(), "DROP DATABASE IF EXISTS "+id+" WITH (FORCE)")
+	}, nil
 }
 
 // admin connects to the database that is always there.
