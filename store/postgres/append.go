@@ -136,8 +136,8 @@ func (s *Store) tryAppend(jobs []*appendJob) error {
 	epoch := s.Lease().Epoch
 	err = s.again(ctx, func() error {
 		b.reset()
-		if len(b.owners) > 0 {
-			return s.appendOwned(ctx, epoch, b)
+		if b.careful {
+			return s.appendTx(ctx, epoch, b)
 		}
 		return s.appendRows(ctx, s.pool, epoch, b)
 	})
@@ -198,6 +198,10 @@ func (s *Store) answer(ctx context.Context, b *appendBatch) error {
 			}
 		case queued:
 			*out = surehook.Appended{Queued: true}
+		case repeated:
+			*out = surehook.Appended{Duplicate: true, EventKey: r.key}
+		case taken:
+			*out = surehook.Appended{EventKey: r.key, Err: errTaken}
 		case twin:
 			twins = append(twins, r)
 		case stored:
@@ -256,11 +260,13 @@ func (s *Store) answerTwins(ctx context.Context, twins []*ref) error {
 		case bytes.Equal(f.hash, r.hash):
 			*r.out = surehook.Appended{Duplicate: true, EventKey: f.key}
 		default:
-			*r.out = surehook.Appended{EventKey: f.key, Err: conflict("an event with this id and other content exists")}
+			*r.out = surehook.Appended{EventKey: f.key, Err: errTaken}
 		}
 	}
 	return nil
 }
+
+var errTaken = conflict("an event with this id and other content exists")
 
 // appender gathers calls of Append into transactions.
 type appender struct {

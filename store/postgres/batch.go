@@ -12,9 +12,11 @@ import (
 
 // What became of an event in its transaction.
 const (
-	left   = iota // not stored: another version, or another fan-out
-	queued        // put into the outbox, behind others of its owner
-	twin          // its id was there
+	left     = iota // not stored: another version, or another fan-out
+	queued          // put into the outbox, behind others of its owner
+	repeated        // that, but for its id, which was there or in the outbox
+	taken           // as repeated, with other content
+	twin            // its id was there
 	stored
 )
 
@@ -34,9 +36,10 @@ type ref struct {
 
 // appendBatch is the events of some jobs as columns.
 type appendBatch struct {
-	refs   []ref
-	config int64       // the configuration's version, as the transaction saw it
-	owners [][2]string // tenant and owner of the events that get a sequence, sorted
+	refs    []ref
+	config  int64       // the configuration's version, as the transaction saw it
+	owners  [][2]string // tenant and owner of the events that get a sequence, sorted
+	careful bool        // it takes more than one statement
 }
 
 func (s *Store) newAppendBatch(ctx context.Context, jobs []*appendJob) (*appendBatch, error) {
@@ -59,6 +62,7 @@ func (s *Store) newAppendBatch(ctx context.Context, jobs []*appendJob) (*appendB
 			if e := item.Event; e.Owner != "" {
 				b.owners = append(b.owners, [2]string{e.Tenant, e.Owner})
 			}
+			b.careful = b.careful || item.Event.Owner != "" || item.Outbox != 0
 		}
 	}
 	slices.SortFunc(b.owners, func(x, y [2]string) int { return slices.Compare(x[:], y[:]) })
@@ -120,35 +124,16 @@ type rowsQuerier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// appendOwned stores a batch that holds events of owners. Their owners' rows are
-// locked first, in one order for all, so that sequences have no gaps and ascend
-// in the order of commits. Events that come by the API while others of their
-// owner wait in the outbox go there too, behind them.
-func (s *Store) appendOwned(ctx context.Context, epoch int64, b *appendBatch) error {
+// appendTx stores a batch that holds events of owners, or of the outbox. Owners'
+// rows are locked first, in one order for all, so that sequences have no gaps and
+// ascend in the order of commits. Events that come by the API while others of
+// their owner wait in the outbox go there too, behind them.
+func (s *Store) appendTx(ctx context.Context, epoch int64, b *appendBatch) error {
 	return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{BeginQuery: beginWrite}, func(tx pgx.Tx) error {
-		tenants, owners := make([]string, len(b.owners)), make([]string, len(b.owners))
-		for i, o := range b.owners {
-			tenants[i], owners[i] = o[0], o[1]
-		}
-		batch := &pgx.Batch{}
-		batch.Queue(s.q(`INSERT INTO surehook.owners (tenant, owner, last) SELECT tenant, owner, 0 FROM unnest($1::text[], $2::text[]) x(tenant, owner)
-			ORDER BY tenant, owner ON CONFLICT DO NOTHING`), tenants, owners)
-		batch.Queue(s.q(`SELECT 1 FROM surehook.owners w JOIN unnest($1::text[], $2::text[]) x(tenant, owner) ON w.tenant = x.tenant AND w.owner = x.owner
-			ORDER BY w.tenant, w.owner FOR UPDATE OF w`), tenants, owners)
-		waiting := make(map[[2]string]bool)
-		batch.Queue(s.q(`SELECT DISTINCT b.tenant, b.owner FROM surehook.outbox b JOIN unnest($1::text[], $2::text[]) x(tenant, owner)
-			ON b.tenant = x.tenant AND b.owner = x.owner WHERE b.owner <> ''`), tenants, owners).Query(func(rows pgx.Rows) error {
-			var o [2]string
-			_, err := pgx.ForEachRow(rows, []any{&o[0], &o[1]}, func() error {
-				waiting[o] = true
-				return nil
-			})
-			return err
-		})
-		if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		joining, err := s.lockOwners(ctx, tx, b)
+		if err != nil {
 			return err
 		}
-		joining := b.joining(waiting)
 		if err := s.appendRows(ctx, tx, epoch, b); err != nil {
 			return err
 		}
@@ -157,12 +142,43 @@ func (s *Store) appendOwned(ctx context.Context, epoch int64, b *appendBatch) er
 				r.state = left
 				continue
 			}
-			if err := s.putOutbox(ctx, tx, r.item.Event); err != nil {
+			if err := s.joinOutbox(ctx, tx, r); err != nil {
 				return err
 			}
 		}
-		return nil
+		return s.refuse(ctx, tx, b)
 	})
+}
+
+// lockOwners locks the rows of a batch's owners, and gives the events that must
+// join the outbox.
+func (s *Store) lockOwners(ctx context.Context, tx pgx.Tx, b *appendBatch) ([]*ref, error) {
+	if len(b.owners) == 0 {
+		return nil, nil
+	}
+	tenants, owners := make([]string, len(b.owners)), make([]string, len(b.owners))
+	for i, o := range b.owners {
+		tenants[i], owners[i] = o[0], o[1]
+	}
+	batch := &pgx.Batch{}
+	waiting := make(map[[2]string]bool)
+	batch.Queue(s.q(`INSERT INTO surehook.owners (tenant, owner, last) SELECT tenant, owner, 0 FROM unnest($1::text[], $2::text[]) x(tenant, owner)
+			ORDER BY tenant, owner ON CONFLICT DO NOTHING`), tenants, owners)
+	batch.Queue(s.q(`SELECT 1 FROM surehook.owners w JOIN unnest($1::text[], $2::text[]) x(tenant, owner) ON w.tenant = x.tenant AND w.owner = x.owner
+			ORDER BY w.tenant, w.owner FOR UPDATE OF w`), tenants, owners)
+	batch.Queue(s.q(`SELECT DISTINCT b.tenant, b.owner FROM surehook.outbox b JOIN unnest($1::text[], $2::text[]) x(tenant, owner)
+			ON b.tenant = x.tenant AND b.owner = x.owner WHERE b.owner <> ''`), tenants, owners).Query(func(rows pgx.Rows) error {
+		var o [2]string
+		_, err := pgx.ForEachRow(rows, []any{&o[0], &o[1]}, func() error {
+			waiting[o] = true
+			return nil
+		})
+		return err
+	})
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return nil, err
+	}
+	return b.joining(waiting), nil
 }
 
 // reset forgets what an earlier try came to.

@@ -99,7 +99,8 @@ func (s *Store) disable(ctx context.Context, tx pgx.Tx, st standing, reason stri
 		return nil
 	}
 	if ev := rule.Disabled(e, reason, trigger); ev != nil {
-		return s.putOutbox(ctx, tx, ev)
+		_, err := s.putOutbox(ctx, tx, ev)
+		return err
 	}
 	return nil
 }

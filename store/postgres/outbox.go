@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
 
 	"github.com/jackc/pgx/v5"
@@ -67,10 +68,70 @@ func (s *Store) markAsleep(ctx context.Context, asleep bool) error {
 	return wrap(err)
 }
 
-// putOutbox leaves an event for the fan-out. A repeat changes nothing.
-func (s *Store) putOutbox(ctx context.Context, tx pgx.Tx, e *surehook.Event) error {
-	_, err := tx.Exec(ctx, s.q(`INSERT INTO surehook.outbox (tenant, event_id, type, identity, owner, subjects, occurred_at, trace, about, data)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING`),
-		e.Tenant, e.ID, e.Type, e.Identity, e.Owner, row.List(e.Subjects), millis(e.OccurredAt), e.Trace, e.About, orEmpty(e.Data))
+// putOutbox leaves an event for the fan-out, unless one with its id is there or
+// was, and tells whether it did.
+func (s *Store) putOutbox(ctx context.Context, tx pgx.Tx, e *surehook.Event) (bool, error) {
+	h := e.ContentHash()
+	tag, err := tx.Exec(ctx, s.q(`INSERT INTO surehook.outbox (tenant, event_id, type, identity, owner, subjects, occurred_at, trace, about, hash, data)
+		SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11
+		WHERE NOT EXISTS (SELECT FROM surehook.event_keys k WHERE k.id = $2 AND k.tenant = $1)
+		AND NOT EXISTS (SELECT FROM surehook.outbox b WHERE b.event_id = $2 AND b.tenant = $1)`),
+		e.Tenant, e.ID, e.Type, e.Identity, e.Owner, row.List(e.Subjects), millis(e.OccurredAt), e.Trace, e.About, h[:], orEmpty(e.Data))
+	return tag.RowsAffected() == 1, err
+}
+
+// joinOutbox puts an event behind others of its owner. One whose id is taken is
+// answered as it would be without them.
+func (s *Store) joinOutbox(ctx context.Context, tx pgx.Tx, r *ref) error {
+	put, err := s.putOutbox(ctx, tx, r.item.Event)
+	if err != nil || put {
+		return err
+	}
+	var hash []byte
+	err = tx.QueryRow(ctx, s.q(`SELECT x.key, x.hash FROM (
+		SELECT k.key, k.hash, 0 AS place FROM surehook.event_keys k WHERE k.id = $1 AND k.tenant = $2
+		UNION ALL SELECT 0, b.hash, b.id FROM surehook.outbox b WHERE b.event_id = $1 AND b.tenant = $2) x ORDER BY x.place LIMIT 1`),
+		r.item.Event.ID, r.item.Event.Tenant).Scan(&r.key, &hash)
+	r.state = taken
+	if bytes.Equal(hash, r.hash) {
+		r.state = repeated
+	}
 	return err
+}
+
+// refuse leaves word, in the transaction that takes them out of the outbox, of
+// events whose ids others have: nobody waits for an answer any more.
+func (s *Store) refuse(ctx context.Context, tx pgx.Tx, b *appendBatch) error {
+	var n []int32
+	var ids, tenants []string
+	var hashes [][]byte
+	for i := range b.refs {
+		if r := &b.refs[i]; r.state == twin && r.item.Outbox != 0 {
+			n, ids, tenants, hashes = append(n, int32(i)), append(ids, r.item.Event.ID), append(tenants, r.item.Event.Tenant), append(hashes, r.hash)
+		}
+	}
+	if n == nil {
+		return nil
+	}
+	// A statement of its own, which sees what the one before has waited for.
+	rows, err := tx.Query(ctx, s.q(`SELECT x.n, surehook.clock() FROM unnest($1::int[], $2::text[], $3::text[], $4::bytea[]) x(n, id, tenant, hash)
+		JOIN surehook.event_keys k ON k.id = x.id AND k.tenant = x.tenant WHERE k.hash <> x.hash ORDER BY x.n`), n, ids, tenants, hashes)
+	if err != nil {
+		return err
+	}
+	var refused []int32
+	var i int32
+	var now int64
+	if _, err := pgx.ForEachRow(rows, []any{&i, &now}, func() error {
+		refused = append(refused, i)
+		return nil
+	}); err != nil {
+		return err
+	}
+	for _, i := range refused {
+		if err := s.putAudit(ctx, tx, now, row.RefusedEvent(b.refs[i].item.Event)); err != nil {
+			return err
+		}
+	}
+	return nil
 }

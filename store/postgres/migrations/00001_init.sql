@@ -94,7 +94,9 @@ CREATE INDEX pending_order_out ON surehook.pending (endpoint_key, order_key) WHE
 CREATE INDEX pending_suspect ON surehook.pending (owner) WHERE lost >= 3;
 
 -- Events whose endpoints are still to be chosen. xid tells which endpoints are
--- older than the commit that brought the row.
+-- older than the commit that brought the row. Ids aren't unique here: a caller
+-- must not wait for another one's transaction. hash tells a repeat, as in
+-- event_keys, and the fan-out has the last word.
 CREATE TABLE surehook.outbox (
     id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     xid         xid8 NOT NULL DEFAULT pg_current_xact_id(),
@@ -108,9 +110,10 @@ CREATE TABLE surehook.outbox (
     occurred_at bigint NOT NULL,
     trace       text NOT NULL,
     about       text NOT NULL,
-    data        bytea NOT NULL,
-    UNIQUE (tenant, event_id)
+    hash        bytea NOT NULL,
+    data        bytea NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX outbox_event ON surehook.outbox (event_id, tenant);
 CREATE INDEX outbox_owner ON surehook.outbox (tenant, owner) WHERE owner <> '';
 
 -- The log of attempts, append-only. id is the ULID's 16 bytes.
@@ -274,3 +277,115 @@ CREATE TABLE surehook.idempotency (
     PRIMARY KEY (scope, name)
 );
 CREATE INDEX idempotency_age ON surehook.idempotency (created_at);
+
+-- +goose StatementBegin
+-- A ULID: the time, and 80 random bits, which are those of a UUID before and
+-- after the ones that it has in common with all others.
+CREATE FUNCTION surehook.ulid(ms bigint) RETURNS text LANGUAGE sql VOLATILE AS $$
+    SELECT string_agg(substr('0123456789ABCDEFGHJKMNPQRSTVWXYZ', ((p.bits >> s.shift) & 31)::int + 1, 1), '' ORDER BY p.n, s.shift DESC)
+    FROM (SELECT uuid_send(gen_random_uuid()) AS b) r,
+        LATERAL (VALUES (1, ms, 45), (2, ('x' || encode(substr(r.b, 1, 5), 'hex'))::bit(40)::bigint, 35),
+            (3, ('x' || encode(substr(r.b, 12, 5), 'hex'))::bit(40)::bigint, 35)) p(n, bits, top),
+        LATERAL generate_series(0, p.top, 5) s(shift)
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- What tells an event's content from another's: surehook.Event.ContentHash of the
+-- Go code. Each part follows its length, little-endian.
+CREATE FUNCTION surehook.content_hash(parts bytea[]) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
+    SELECT substr(sha256(string_agg(set_byte(set_byte(set_byte('\x0000000000000000'::bytea, 0, length(u.part) & 255),
+        1, (length(u.part) >> 8) & 255), 2, (length(u.part) >> 16) & 255) || u.part, ''::bytea ORDER BY u.n)), 1, 16)
+    FROM unnest(parts) WITH ORDINALITY u(part, n)
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- Adds an event in the caller's own transaction, and gives its id. It waits for
+-- nobody, and nobody waits for it: endpoints are chosen, and sequences given out,
+-- after the commit. What it refuses is what package internal/accept refuses.
+CREATE FUNCTION surehook.enqueue(type text, data json, tenant text DEFAULT '', id text DEFAULT NULL, owner text DEFAULT '',
+    identity text DEFAULT '', subjects text[] DEFAULT '{}', occurred_at timestamptz DEFAULT NULL, trace text DEFAULT '') RETURNS text
+    LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    given constant boolean := coalesce(id, '') <> '';
+    now constant bigint := surehook.clock();
+    bytes constant bytea := convert_to(data::text, 'UTF8');
+    list constant text[] := coalesce(subjects, '{}');
+    problem text[];
+    hash bytea;
+    known bytea;
+BEGIN
+    tenant := coalesce(tenant, '');
+    owner := coalesce(owner, '');
+    identity := coalesce(identity, '');
+    problem := CASE
+        WHEN coalesce(type, '') = '' THEN ARRAY['type', 'is required']
+        WHEN length(type) > 128 OR type COLLATE "C" !~ '^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$'
+            THEN ARRAY['type', 'must be dotted names of letters, digits, - and _, at most 128 characters']
+        WHEN type IN ('webhook.test', 'webhook.disabled') THEN ARRAY['type', 'is one that only surehook itself emits']
+        WHEN given AND id COLLATE "C" !~ '^[A-Za-z0-9_:-]{1,200}$'
+            THEN ARRAY['id', 'must be at most 200 characters of A-Z a-z 0-9 _ : - (no dot)']
+        WHEN occurred_at < '0001-01-01 00:00:00+00'::timestamptz OR occurred_at >= '10000-01-01 00:00:00+00'::timestamptz
+            THEN ARRAY['occurred_at', 'must lie in the years 1 to 9999']
+        WHEN bytes IS NULL THEN ARRAY['data', 'is required; it may be any JSON value']
+        WHEN length(bytes) > 1048576 THEN ARRAY['data', 'is over 1048576 bytes']
+        WHEN tenant COLLATE "C" !~ '^[!-~]{0,200}$' THEN ARRAY['tenant', 'must be at most 200 printable ASCII characters without spaces']
+        WHEN identity COLLATE "C" !~ '^[!-~]{0,200}$' THEN ARRAY['identity', 'must be at most 200 printable ASCII characters without spaces']
+        WHEN owner COLLATE "C" !~ '^[!-~]{0,200}$' THEN ARRAY['owner', 'must be at most 200 printable ASCII characters without spaces']
+        WHEN cardinality(list) > 16 THEN ARRAY['subjects', 'holds more than 16']
+        WHEN array_ndims(list) > 1 OR EXISTS (SELECT FROM unnest(list) s WHERE s IS NULL OR s = '' OR length(convert_to(s, 'UTF8')) > 256)
+            THEN ARRAY['subjects', 'must be a list of texts of 1 to 256 bytes']
+    END;
+    IF problem IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'the event is invalid: ' || problem[1] || ': ' || problem[2], COLUMN = problem[1];
+    END IF;
+    IF coalesce(trace, '') COLLATE "C" !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$' THEN
+        trace := '';
+    END IF;
+    hash := surehook.content_hash(ARRAY[convert_to(type, 'UTF8'), convert_to(tenant, 'UTF8'), convert_to(identity, 'UTF8'),
+        convert_to(owner, 'UTF8'), ''::bytea] || ARRAY(SELECT convert_to(u.s, 'UTF8') FROM unnest(list) WITH ORDINALITY u(s, n) ORDER BY u.n) || bytes);
+    IF given THEN
+        SELECT x.hash INTO known FROM (
+            SELECT k.hash, 0 AS place FROM surehook.event_keys k WHERE k.id = enqueue.id AND k.tenant = enqueue.tenant
+            UNION ALL SELECT b.hash, b.id FROM surehook.outbox b WHERE b.event_id = enqueue.id AND b.tenant = enqueue.tenant
+        ) x ORDER BY x.place LIMIT 1;
+        IF known = hash THEN
+            RETURN id; -- it is there already
+        ELSIF known IS NOT NULL THEN
+            RAISE EXCEPTION USING ERRCODE = 'unique_violation', COLUMN = 'id', MESSAGE = 'an event with this id and other content exists',
+                HINT = 'Give each event an id of its own, or none.';
+        END IF;
+    ELSE
+        id := 'evt_' || surehook.ulid(now);
+    END IF;
+    INSERT INTO surehook.outbox (created_at, tenant, event_id, type, identity, owner, subjects, occurred_at, trace, about, hash, data)
+        VALUES (now, tenant, id, type, identity, owner, to_json(list)::text,
+            coalesce(floor(extract(epoch FROM occurred_at) * 1000)::bigint, now), trace, '', hash, bytes);
+    -- A notice at each commit would halve the callers' rate: only a fan-out that
+    -- sleeps is woken, and its slow poll stands behind.
+    IF (SELECT c.value FROM surehook.counters c WHERE c.name = 'asleep') = 1 THEN
+        PERFORM pg_notify((SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+            WHERE c.oid = 'surehook.outbox'::regclass), 'outbox');
+    END IF;
+    RETURN id;
+END
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- Whoever is to add events gets USAGE of the schema and EXECUTE of enqueue, and
+-- needs nothing else. Defaults of the database may have given PUBLIC more.
+DO $$
+DECLARE
+    schema constant name := (SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE c.oid = 'surehook.outbox'::regclass);
+BEGIN
+    EXECUTE format('REVOKE ALL ON SCHEMA %I FROM PUBLIC', schema);
+    EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA %I FROM PUBLIC', schema);
+    EXECUTE format('REVOKE ALL ON ALL SEQUENCES IN SCHEMA %I FROM PUBLIC', schema);
+    EXECUTE format('REVOKE ALL ON ALL FUNCTIONS IN SCHEMA %I FROM PUBLIC', schema);
+END
+$$;
+-- +goose StatementEnd
