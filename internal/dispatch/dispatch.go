@@ -214,8 +214,8 @@ func (d *Dispatcher) Update(e *surehook.Endpoint) {
 		l.limiter, l.pauseTo = limiter(e.Limits.Rate), time.Time{} // the pause was the old rate's
 	}
 	l.route = r
-	if d.started.Load() && (!r.live || !old.live) {
-		l.more = true // rows may be there that are to be ended, or wait for the endpoint
+	if d.started.Load() && (!r.live || !old.live || (old.Ordered && !r.Ordered)) {
+		l.more = true // rows may be there that are to be ended, or waited for the endpoint or for each other
 	}
 	l.kick()
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -165,8 +166,15 @@ func (m *model) Claim(_ context.Context, endpoint int64, limit, maxBytes int) (s
 		return out, nil
 	}
 	size := 0
+	held := slices.ContainsFunc(slices.Collect(maps.Values(m.rows)), func(r *row) bool { return r.owner != 0 && r.Lost >= lostAlone })
 	for _, r := range m.free(endpoint) {
 		switch {
+		case r.Lost >= lostAlone && held && !r.Due.After(time.Now()):
+			if soon := time.Now().Add(time.Second); out.Next.IsZero() || soon.Before(out.Next) {
+				out.Next = soon
+			}
+		case r.Lost >= lostAlone && len(out.Rows) > 0:
+			out.More = true
 		case r.Due.After(time.Now()):
 			if out.Next.IsZero() || r.Due.Before(out.Next) {
 				out.Next = r.Due
@@ -178,6 +186,9 @@ func (m *model) Claim(_ context.Context, endpoint int64, limit, maxBytes int) (s
 			r.owner, r.Epoch = m.epoch, m.epoch
 			copied := *r.event
 			out.Rows = append(out.Rows, surehook.Claimed{Delivery: r.Delivery, Event: &copied})
+			if r.Lost >= lostAlone {
+				limit, held = 1, true // alone
+			}
 		}
 	}
 	return out, nil

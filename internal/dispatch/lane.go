@@ -342,6 +342,7 @@ func (l *lane) pop() (turn, bool) {
 	for !l.d.draining.Load() && l.route.live && len(l.queue) > 0 && l.running <= l.limit() {
 		now := l.d.now()
 		if !l.open(now) {
+			l.handBack(now)
 			break
 		}
 		lease := l.d.store.Lease()
@@ -357,6 +358,7 @@ func (l *lane) pop() (turn, bool) {
 			break
 		}
 		if !l.paced(now) {
+			l.handBack(now)
 			break
 		}
 		it := l.take()

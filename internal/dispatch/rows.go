@@ -2,15 +2,20 @@ package dispatch
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/surehook/surehook"
 )
 
+// lostAlone is from when on a row that crashes took with them is held alone.
+const lostAlone = 3
+
 const (
 	claimRetry = time.Second            // until a claim that failed is tried again
 	claimPause = 100 * time.Millisecond // at least, after a claim that found nothing: the store's clock may be behind ours
 	endStep    = 1000                   // rows that are ended in one transaction
+	heldLong   = time.Second            // that a suspect may wait in a lane; about how often others' are asked for
 )
 
 // claim takes due rows from the store.
@@ -46,7 +51,14 @@ func (l *lane) claim() {
 	for _, r := range got.Rows {
 		p := newParcel(r.Event)
 		l.d.memory.hold(p)
-		l.queue = append(l.queue, item{Delivery: r.Delivery, parcel: p})
+		if it := (item{Delivery: r.Delivery, parcel: p}); r.Delivery.Lost >= lostAlone {
+			l.queue = slices.Insert(l.queue, 0, it) // all other suspects wait for it
+		} else {
+			l.queue = append(l.queue, it)
+		}
+	}
+	if now := l.d.now(); !l.open(now) {
+		l.handBack(now)
 	}
 	if l.more = l.more || got.More; !l.more {
 		l.moreAt = time.Time{}
@@ -118,6 +130,24 @@ func (l *lane) release() {
 			l.d.memory.drop(it.parcel)
 			l.d.recorder.put(result{Outcome: surehook.Outcome{Delivery: it.Delivery, Decision: surehook.Release}, lane: l})
 		}
+	})
+}
+
+// handBack frees a suspect that would wait for long, first in the queue, for the
+// lane's gate: while it is held, no other lane gets one. It is claimed again
+// when the gate is open. Callers hold mu.
+func (l *lane) handBack(now time.Time) {
+	if len(l.queue) == 0 || l.queue[0].Lost < lostAlone {
+		return
+	}
+	long := now.Add(heldLong)
+	if !l.pauseTo.After(long) && !l.breaker.until.After(long) && !l.breaker.probing {
+		return
+	}
+	it := l.take()
+	l.d.work.Go(func() {
+		l.d.memory.drop(it.parcel)
+		l.d.recorder.put(result{Outcome: surehook.Outcome{Delivery: it.Delivery, Decision: surehook.Release}, lane: l})
 	})
 }
 
