@@ -31,6 +31,7 @@ type WebhookInput struct {
 	Signature   string            `json:"signature,omitempty"`
 	Headers     map[string]string `json:"headers,omitempty"`
 	Limits      *Limits           `json:"limits,omitempty"`
+	Ordering    string            `json:"ordering,omitempty"` // "none" by default, or "sequence"
 	Secret      string            `json:"secret,omitempty"`
 	Enabled     *bool             `json:"enabled,omitempty"`
 }
@@ -46,6 +47,7 @@ type WebhookPatch struct {
 	Envelope    *string            `json:"envelope,omitempty"`
 	Headers     *map[string]string `json:"headers,omitempty"`
 	Limits      *Limits            `json:"limits,omitempty"`
+	Ordering    *string            `json:"ordering,omitempty"`
 	Enabled     *bool              `json:"enabled,omitempty"`
 
 	// Clear names fields to set to null: event_types (every type), subjects and
@@ -86,6 +88,7 @@ type Webhook struct {
 	Signature           string            `json:"signature"`
 	Headers             map[string]string `json:"headers,omitempty"`
 	Limits              Limits            `json:"limits"`
+	Ordering            string            `json:"ordering"`
 	Enabled             bool              `json:"enabled"`
 	DisabledReason      *string           `json:"disabled_reason"`
 	ConsecutiveFailures int               `json:"consecutive_failures"`

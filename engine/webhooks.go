@@ -48,6 +48,7 @@ type Webhook struct {
 	Signature       string // "v1", or "v1a" for ed25519
 	Headers         map[string]string
 	Limits          surehook.Limits
+	Ordered         bool   // events of one owner go out one at a time, in sequence
 	Secret          string // an existing whsec_… to go on with; empty: a new one
 	Disabled        bool
 }
@@ -58,7 +59,7 @@ func (e *Engine) CreateWebhook(ctx context.Context, w Webhook, by Actor) (*sureh
 	now := e.now()
 	ep := &surehook.Endpoint{ID: e.NewID("whk"), Version: 1, Tenant: w.Tenant, Partner: w.Partner, URL: w.URL, Description: w.Description,
 		EventTypes: w.EventTypes, Subjects: w.Subjects, Identities: w.Identities, Profile: w.Profile, Envelope: w.Envelope,
-		Signature: w.Signature, Headers: w.Headers, Limits: w.Limits, Enabled: !w.Disabled, CreatedAt: now, UpdatedAt: now}
+		Signature: w.Signature, Headers: w.Headers, Limits: w.Limits, Ordered: w.Ordered, Enabled: !w.Disabled, CreatedAt: now, UpdatedAt: now}
 	if w.Disabled {
 		ep.DisabledReason = surehook.ReasonManual
 	}
@@ -127,7 +128,8 @@ func (e *Engine) secret(signature, given string) (raw []byte, shown string, err 
 
 // Patch changes an endpoint: nil fields stay. The next attempt of whatever is
 // pending goes by the new settings. Filters choose among new events alone: what
-// was queued before is finished, also of a type that isn't selected any more.
+// was queued before is finished, also of a type that isn't selected any more. So
+// does Ordered: what was queued before has no place in a sequence.
 type Patch struct {
 	URL         *string
 	Description *string
@@ -138,6 +140,7 @@ type Patch struct {
 	Envelope    *surehook.Envelope
 	Headers     *map[string]string
 	Limits      *surehook.Limits
+	Ordered     *bool
 	Enabled     *bool
 }
 
@@ -177,6 +180,7 @@ func (p *Patch) apply(ep *surehook.Endpoint) {
 	set(&ep.Envelope, p.Envelope)
 	set(&ep.Headers, p.Headers)
 	set(&ep.Limits, p.Limits)
+	set(&ep.Ordered, p.Ordered)
 }
 
 func set[T any](to *T, from *T) {

@@ -365,6 +365,24 @@ func TestBodiesThatNobodyReads(t *testing.T) {
 	}
 }
 
+// An endpoint's order is chosen when it is made, stays through other changes, and
+// can be changed.
+func TestOrderingIsKept(t *testing.T) {
+	s := open(t)
+	hook := s.hook(`{"url":"http://127.0.0.1:9/","ordering":"sequence"}`)
+	for _, c := range []struct{ patch, want string }{{`{"description":"x"}`, "sequence"}, {`{"ordering":"none"}`, "none"}, {`{"ordering":"sequence"}`, "sequence"}} {
+		if got := s.admin("PATCH", "/v1/webhooks/"+hook, c.patch).field("ordering"); got != c.want {
+			t.Errorf("after %s: %v, want %s", c.patch, got, c.want)
+		}
+		if got := s.admin("GET", "/v1/webhooks/"+hook, "").field("ordering"); got != c.want {
+			t.Errorf("read after %s: %v, want %s", c.patch, got, c.want)
+		}
+	}
+	if got := s.admin("GET", "/v1/webhooks/"+s.hook(`{"url":"http://127.0.0.1:9/"}`), "").field("ordering"); got != "none" {
+		t.Errorf("by default: %v", got)
+	}
+}
+
 // When a key was used last is seen in the listing, a moment later.
 func TestKeysTellWhenTheyWereUsed(t *testing.T) {
 	s := open(t)

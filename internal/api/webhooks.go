@@ -52,6 +52,7 @@ type WebhookInput struct {
 	Signature   string            `json:"signature,omitempty" enum:"v1,v1a"`
 	Headers     map[string]string `json:"headers,omitempty" doc:"Added to each request. Names differ by more than case; surehook's own and those of the connection can't be set"`
 	Limits      *Limits           `json:"limits,omitempty"`
+	Ordering    string            `json:"ordering,omitempty" enum:"none,sequence" doc:"sequence: of each owner's events one at a time, in their order; the first one blocks those behind it until it succeeds or is dead. none (default): as they come"`
 	Secret      string            `json:"secret,omitempty" maxLength:"200" doc:"An existing whsec_ secret to go on with; absent: a new one"`
 	Enabled     *bool             `json:"enabled,omitempty"`
 }
@@ -67,6 +68,7 @@ type WebhookPatch struct {
 	Envelope    *string                `json:"envelope,omitempty" enum:"standard,payload,thin,cloudevents"`
 	Headers     opt[map[string]string] `json:"headers,omitempty" required:"false" doc:"null: none"`
 	Limits      opt[Limits]            `json:"limits,omitempty" required:"false" doc:"null: the profile's"`
+	Ordering    *string                `json:"ordering,omitempty" enum:"none,sequence" doc:"sequence orders the events that are accepted from then on"`
 	Enabled     *bool                  `json:"enabled,omitempty" doc:"true resets the count of failures"`
 }
 
@@ -86,6 +88,7 @@ type WebhookView struct {
 	Signature           string            `json:"signature"`
 	Headers             map[string]string `json:"headers,omitempty"`
 	Limits              Limits            `json:"limits"`
+	Ordering            string            `json:"ordering" enum:"none,sequence"`
 	Enabled             bool              `json:"enabled"`
 	DisabledReason      text              `json:"disabled_reason"`
 	ConsecutiveFailures int               `json:"consecutive_failures"`
@@ -102,6 +105,16 @@ type WebhookCreated struct {
 	Secret string `json:"secret" doc:"Shown this once; for v1a the public key that receivers verify with"`
 }
 
+// inSequence is the ordering that isn't the default.
+const inSequence = "sequence"
+
+func ordering(ordered bool) string {
+	if ordered {
+		return inSequence
+	}
+	return "none"
+}
+
 const hidden = "[hidden]"
 
 // viewWebhook shows an endpoint. A URL's query and headers may hold the
@@ -109,7 +122,7 @@ const hidden = "[hidden]"
 func viewWebhook(c *call, e *surehook.Endpoint) WebhookView {
 	v := WebhookView{ID: e.ID, Scope: string(e.Scope()), TenantID: text(e.Tenant), PartnerID: text(e.Partner), URL: e.URL, Description: e.Description,
 		EventTypes: e.EventTypes, Subjects: e.Subjects, IdentityIDs: e.Identities, Profile: e.Profile, Envelope: string(e.Envelope),
-		Signature: e.Signature, Headers: e.Headers, Limits: viewLimits(e.Limits), Enabled: e.Enabled, DisabledReason: text(e.DisabledReason),
+		Signature: e.Signature, Headers: e.Headers, Limits: viewLimits(e.Limits), Ordering: ordering(e.Ordered), Enabled: e.Enabled, DisabledReason: text(e.DisabledReason),
 		ConsecutiveFailures: e.Health.ConsecutiveFailures, FirstFailureAt: stamp(e.Health.FirstFailureAt), LastFailureAt: stamp(e.Health.LastFailureAt),
 		PreviousSecretUntil: stamp(e.Secrets.PreviousUntil), CreatedAt: stamp(e.CreatedAt), UpdatedAt: stamp(e.UpdatedAt)}
 	if c.may(surehook.PermWebhooksManage) {
@@ -186,7 +199,7 @@ func (s *server) createWebhook(ctx context.Context, c *call, in *createIn) (*cre
 		}
 		w := engine.Webhook{Tenant: tenant, Partner: b.PartnerID, URL: b.URL, Description: b.Description, Subjects: b.Subjects, Identities: b.IdentityIDs,
 			Profile: b.Profile, Envelope: surehook.Envelope(b.Envelope), Signature: b.Signature, Headers: b.Headers, Limits: b.Limits.domain(),
-			Secret: b.Secret, Disabled: b.Enabled != nil && !*b.Enabled}
+			Ordered: b.Ordering == inSequence, Secret: b.Secret, Disabled: b.Enabled != nil && !*b.Enabled}
 		if b.EventTypes.Set && !b.EventTypes.Null {
 			w.EventTypes = append([]string{}, b.EventTypes.Value...)
 		}
@@ -270,6 +283,10 @@ func (s *server) updateWebhook(ctx context.Context, c *call, in *updateIn) (*web
 	if l := b.Limits.patch(Limits{}); l != nil {
 		d := l.domain()
 		p.Limits = &d
+	}
+	if b.Ordering != nil {
+		ordered := *b.Ordering == inSequence
+		p.Ordered = &ordered
 	}
 	ep, err := s.e.UpdateWebhook(ctx, in.ID, p, c.actor())
 	if err != nil {

@@ -44,8 +44,10 @@ func (h *hookFlags) add(cc *cobra.Command) {
 	f.DurationVar(&h.timeout, "timeout", 0, "of one attempt; 0: the profile's")
 	f.Float64Var(&h.limits.RatePerSecond, "rate", 0, "attempts a second; 0: no limit")
 	f.IntVar(&h.limits.Concurrency, "concurrency", 0, "requests in flight; 0: the default, 8")
+	f.StringVar(&h.in.Ordering, "ordering", "", "sequence: an owner's events one at a time, in order; none: as they come (default)")
 	offer(cc, "profile", "standard", "pylota")
 	offer(cc, "envelope", "standard", "payload", "thin", "cloudevents")
+	offer(cc, "ordering", "none", "sequence")
 }
 
 // waits is a flag for the waits between attempts; none means the profile's.
@@ -192,6 +194,7 @@ func (c *cmd) hook(w client.Webhook) error {
 	if err := c.out.fields("id", w.ID, "url", w.URL, "state", hookState(w), "scope", w.Scope, "tenant", deref(w.TenantID), "partner", deref(w.PartnerID),
 		"description", printable(w.Description), "types", strings.Join(w.EventTypes, ", "), "subjects", strings.Join(w.Subjects, ", "),
 		"identities", strings.Join(w.IdentityIDs, ", "), "profile", w.Profile, "envelope", w.Envelope, "signature", w.Signature,
+		"ordering", w.Ordering,
 		"limits", strings.Join(limits, ", "), "failures", failures, "old secret signs until", moment(deref(w.PreviousSecretUntil)), "created", moment(w.CreatedAt),
 		keyLabel(w.Secret), w.Secret); err != nil {
 		return err
@@ -336,7 +339,8 @@ func (h *hookFlags) patch(f *pflag.FlagSet) (p client.WebhookPatch, err error) {
 	texts := map[string]struct {
 		to   **string
 		from *string
-	}{"new-url": {&p.URL, &h.in.URL}, "description": {&p.Description, &h.in.Description}, "profile": {&p.Profile, &h.in.Profile}, "envelope": {&p.Envelope, &h.in.Envelope}}
+	}{"new-url": {&p.URL, &h.in.URL}, "description": {&p.Description, &h.in.Description}, "profile": {&p.Profile, &h.in.Profile}, "envelope": {&p.Envelope, &h.in.Envelope},
+		"ordering": {&p.Ordering, &h.in.Ordering}}
 	for name, t := range texts {
 		if f.Changed(name) {
 			*t.to = t.from
