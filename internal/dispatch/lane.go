@@ -46,7 +46,7 @@ type turn struct {
 // Each reason to wait has its waker:
 //
 //	full queue, busy      the worker that takes a row, or ends
-//	no slot               giveSlot of whoever holds one
+//	no slot               passSlot of whoever holds one
 //	pauseTo, breaker      the timer
 //	probe under way       the worker that probes
 //	places reserved       push or unreserve
@@ -196,6 +196,7 @@ func (l *lane) kick() {
 		return
 	}
 	now := l.d.now()
+	l.handBack(now)
 	for l.startable(now) {
 		if !l.d.slots.take(l, l.suspect()) {
 			break // granted later
@@ -281,21 +282,29 @@ func (l *lane) begin(suspect bool) {
 	l.d.work.Go(func() { l.work(suspect) })
 }
 
-// granted starts a worker with a slot that the lane waited for; false: there is
-// no need for it any more.
-func (l *lane) granted(suspect bool) bool {
+// adopt takes a worker that comes with a slot which the lane waited for; false:
+// there is no need for it any more.
+func (l *lane) adopt() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.d.draining.Load() || !l.route.live || !l.startable(l.d.now()) {
 		return false
 	}
-	l.begin(suspect)
+	l.running++
 	l.kick() // and ask for the next one
 	return true
 }
 
-// work makes attempts while there are any to make. It holds a slot.
+// work makes attempts while there are any to make: in this lane, then in
+// whichever lane waits for the slot that it holds.
 func (l *lane) work(suspect bool) {
+	for l != nil {
+		l, suspect = l.serve(suspect)
+	}
+}
+
+// serve makes this lane's attempts, and gives the lane that has the slot then.
+func (l *lane) serve(suspect bool) (*lane, bool) {
 	for {
 		l.d.recorder.behind(l.d.open)
 		t, ok := l.pop()
@@ -311,10 +320,11 @@ func (l *lane) work(suspect bool) {
 	l.mu.Lock()
 	l.running--
 	l.mu.Unlock()
-	l.d.giveSlot(suspect)
+	next, suspect := l.d.passSlot(suspect)
 	l.mu.Lock()
 	l.again()
 	l.mu.Unlock()
+	return next, suspect
 }
 
 // again looks at a lane that something has just ended in. That of a deleted
@@ -342,8 +352,7 @@ func (l *lane) pop() (turn, bool) {
 	for !l.d.draining.Load() && l.route.live && len(l.queue) > 0 && l.running <= l.limit() {
 		now := l.d.now()
 		if !l.open(now) {
-			l.handBack(now)
-			break
+			break // whoever ends looks at the lane again, and hands a suspect back
 		}
 		lease := l.d.store.Lease()
 		if l.queue[0].Epoch != lease.Epoch {
@@ -358,7 +367,6 @@ func (l *lane) pop() (turn, bool) {
 			break
 		}
 		if !l.paced(now) {
-			l.handBack(now)
 			break
 		}
 		it := l.take()

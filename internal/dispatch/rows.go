@@ -57,9 +57,6 @@ func (l *lane) claim() {
 			l.queue = append(l.queue, it)
 		}
 	}
-	if now := l.d.now(); !l.open(now) {
-		l.handBack(now)
-	}
 	if l.more = l.more || got.More; !l.more {
 		l.moreAt = time.Time{}
 	}
@@ -137,7 +134,7 @@ func (l *lane) release() {
 // lane's gate: while it is held, no other lane gets one. It is claimed again
 // when the gate is open. Callers hold mu.
 func (l *lane) handBack(now time.Time) {
-	if len(l.queue) == 0 || l.queue[0].Lost < lostAlone {
+	if len(l.queue) == 0 || l.queue[0].Lost < lostAlone || l.open(now) {
 		return
 	}
 	long := now.Add(heldLong)
