@@ -341,12 +341,13 @@ func (d *Dispatcher) claimTurn() (release func()) {
 	return func() { <-d.claims }
 }
 
-// giveSlot returns a slot and starts whoever waited for it.
-func (d *Dispatcher) giveSlot(suspect bool) {
+// passSlot returns a slot, and gives the lane that has it then: one that waited
+// for it, and whose worker the caller becomes. nil: none did.
+func (d *Dispatcher) passSlot(suspect bool) (*lane, bool) {
 	for {
 		l, s := d.slots.give(suspect)
-		if l == nil || l.granted(s) {
-			return
+		if l == nil || l.adopt() {
+			return l, s
 		}
 		suspect = s
 	}

@@ -1,6 +1,9 @@
 package dispatch
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // slots bound the requests in flight over all lanes. When they run out, lanes
 // wait in turn: tenants round-robin, and each tenant's lanes round-robin. Lanes
@@ -80,7 +83,11 @@ func (s *slots) next(tenant string) *lane {
 	for i, l := range q {
 		if s.grantable(l.waitSuspect) {
 			found = l
-			q = append(q[:i:i], q[i+1:]...)
+			if i == 0 {
+				q = q[1:] // the usual case moves nothing
+			} else {
+				q = slices.Delete(q, i, i+1)
+			}
 			break
 		}
 	}
