@@ -136,8 +136,6 @@ func TestBadInput(t *testing.T) {
 		{"POST", "/v1/webhooks", `{"url":"http://127.0.0.1:9/","secret":"whsec_short"}`, 400, "secret"},       // L-04
 		{"POST", "/v1/webhooks", `{"url":"http://127.0.0.1:9/","profile":"nope"}`, 400, "profile"},
 		{"POST", "/v1/webhooks", `{"url":"http://127.0.0.1:9/","envelope":"nope"}`, 400, "envelope"},
-		{"POST", "/v1/webhooks", `{"url":"http://127.0.0.1:9/","ordering":"owner"}`, 400, "ordering"},
-		{"PATCH", "/v1/webhooks/" + hook, `{"ordering":"fifo"}`, 400, "ordering"},
 		{"POST", "/v1/webhooks", `{"url":"http://127.0.0.1:9/","limits":{"concurrency":1000}}`, 400, "limits.concurrency"},
 		{"POST", "/v1/webhooks", `{"url":"http://127.0.0.1:9/","limits":{"timeout_ms":1}}`, 400, "limits.timeout_ms"},
 		{"PATCH", "/v1/webhooks/" + hook, `{"url":"ftp://x"}`, 400, "url"},

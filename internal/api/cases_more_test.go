@@ -381,6 +381,8 @@ func TestOrderingIsKept(t *testing.T) {
 	if got := s.admin("GET", "/v1/webhooks/"+s.hook(`{"url":"http://127.0.0.1:9/"}`), "").field("ordering"); got != "none" {
 		t.Errorf("by default: %v", got)
 	}
+	s.admin("POST", "/v1/webhooks", `{"url":"http://127.0.0.1:9/","ordering":"owner"}`).refused(400, surehook.InvalidRequest, "ordering")
+	s.admin("PATCH", "/v1/webhooks/"+hook, `{"ordering":"fifo"}`).refused(400, surehook.InvalidRequest, "ordering")
 }
 
 // When a key was used last is seen in the listing, a moment later.
