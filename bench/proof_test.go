@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/surehook/surehook/internal/pgserver"
 )
 
 // full runs the proofs at their whole length; CI runs them reduced.
@@ -35,19 +37,41 @@ const proofKey = "proof-admin-key-0123456789"
 // server is surehook serve in a process of its own, which can be killed.
 type server struct {
 	t    *testing.T
-	exe  string
 	dir  string
 	addr string
+	args []string
+	env  []string
 	cmd  *exec.Cmd
 	log  bytes.Buffer
 }
 
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "surehook-proof-")
+	if err != nil {
+		panic(err)
+	}
+	exe = filepath.Join(dir, "surehook")
+	code := pgserver.Main(m)
+	if err := os.RemoveAll(dir); err != nil {
+		panic(err)
+	}
+	os.Exit(code)
+}
+
+var (
+	exe   string
+	build = sync.OnceValue(func() error {
+		if out, err := exec.Command("go", "build", "-o", exe, "../cmd/surehook").CombinedOutput(); err != nil {
+			return fmt.Errorf("building: %w\n%s", err, out)
+		}
+		return nil
+	})
+)
+
 func newServer(t *testing.T) *server {
 	t.Helper()
-	dir := t.TempDir()
-	exe := filepath.Join(dir, "surehook")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", exe, "../cmd/surehook").CombinedOutput(); err != nil {
-		t.Fatalf("building: %v\n%s", err, out)
+	if err := build(); err != nil {
+		t.Fatal(err)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -57,7 +81,7 @@ func newServer(t *testing.T) *server {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s := &server{t: t, exe: exe, dir: filepath.Join(dir, "data"), addr: addr}
+	s := &server{t: t, dir: filepath.Join(t.TempDir(), "data"), addr: addr}
 	t.Cleanup(func() {
 		if s.cmd != nil {
 			s.kill()
@@ -69,23 +93,30 @@ func newServer(t *testing.T) *server {
 func (s *server) start() {
 	s.t.Helper()
 	s.log.Reset()
-	s.cmd = exec.Command(s.exe, "serve", "--data", s.dir, "--listen", s.addr, "--allow-networks", "127.0.0.0/8", "--log-level", "warn")
-	s.cmd.Env = append(os.Environ(), "SUREHOOK_ADMIN_KEY="+proofKey)
+	s.cmd = exec.Command(exe, append([]string{"serve", "--data", s.dir, "--listen", s.addr, "--allow-networks", "127.0.0.0/8", "--log-level", "warn"}, s.args...)...)
+	s.cmd.Env = append(append(os.Environ(), "SUREHOOK_ADMIN_KEY="+proofKey), s.env...)
 	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
-	limit := time.Now().Add(20 * time.Second)
+	s.until(http.StatusOK, 20*time.Second)
+}
+
+// until waits for the server to say how it is.
+func (s *server) until(status int, limit time.Duration) {
+	s.t.Helper()
+	end := time.Now().Add(limit)
 	for {
+		got := 0
 		res, err := http.Get("http://" + s.addr + "/readyz")
 		if err == nil {
 			_ = res.Body.Close()
-			if res.StatusCode == http.StatusOK {
+			if got = res.StatusCode; got == status {
 				return
 			}
 		}
-		if time.Now().After(limit) {
-			s.t.Fatalf("the server isn't ready: %v\n%s", err, s.log.String())
+		if time.Now().After(end) {
+			s.t.Fatalf("/readyz answers %d after %v, not %d: %v\n%s", got, limit, status, err, s.log.String())
 		}
 		<-time.After(10 * time.Millisecond)
 	}
