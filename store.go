@@ -155,11 +155,16 @@ type Queue interface {
 	// than maxBytes of event data (but at least one). A row that three crashes
 	// took with them is a suspect: it is given alone, and only while this epoch
 	// holds no other one. Rows behind it don't wait; Next is soon then.
+	//
+	// Of an ordered endpoint's rows in one sequence it takes the first alone, and
+	// that while no other is owned. Those that can't go are due at no time until a
+	// row of their sequence goes or comes free.
 	Claim(ctx context.Context, endpoint int64, limit, maxBytes int) (Claim, error)
 	// Due lists the endpoints that have free rows, with their first due time.
 	Due(ctx context.Context) ([]EndpointDue, error)
 	// End buries free rows of a disabled or deleted endpoint, at most limit; an
-	// enabled one's stay. Those that are due when dueOnly. With letters they become dead letters with this code;
+	// enabled one's stay. Those that are due when dueOnly, and those that waited
+	// in sequences for them. With letters they become dead letters with this code;
 	// without, they just go (the endpoint was deleted).
 	End(ctx context.Context, endpoint int64, code Code, dueOnly, letters bool, limit int) (int, error)
 	// Lease is this node's right to own rows now.
