@@ -24,44 +24,49 @@ type rig struct {
 	store     surehook.Store
 	e         *engine.Engine
 	dir       string
+	schema    string // in PostgreSQL
 	delivered atomic.Int64
 	done      chan struct{} // a token a delivery that counted
 }
 
 // newRig opens an engine whose endpoints n receive "bench.<i>" each.
 func newRig(ctx context.Context, s scenario) (*rig, error) {
-	url, endpoints := s.Remote.URL, s.Endpoints
+	var id, key [32]byte
+	_, _ = rand.Read(id[:]) // never fails
+	_, _ = rand.Read(key[:])
+	return newNode(ctx, s, "bench_"+hex.EncodeToString(id[:8]), key[:], true)
+}
+
+// newNode is newRig on a schema that others may share; the first one makes the
+// endpoints.
+func newNode(ctx context.Context, s scenario, schema string, key []byte, first bool) (*rig, error) {
 	dir, err := os.MkdirTemp("", "surehook-bench-")
 	if err != nil {
 		return nil, err
 	}
-	r := &rig{dir: dir, done: make(chan struct{}, window)}
-	if r.store, err = openStore(ctx, dir, s.Database); err != nil {
+	r := &rig{dir: dir, schema: schema, done: make(chan struct{}, window)}
+	if s.Database == "" {
+		r.store, err = sqlite.Open(ctx, filepath.Join(dir, "bench.db"), sqlite.Options{})
+	} else {
+		r.store, err = postgres.Open(ctx, s.Database, postgres.Options{Schema: schema})
+	}
+	if err != nil {
 		return nil, err
 	}
-	key := make([]byte, 32)
-	_, _ = rand.Read(key) // never fails
 	r.e, err = engine.New(engine.Options{Store: r.store, MasterKeys: [][]byte{key}, MaxWebhooks: -1, MaxInFlight: s.InFlight, Observe: r.observe,
 		AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 	if err != nil {
 		return nil, err
 	}
-	for i := range endpoints {
-		if err := r.endpoint(ctx, fmt.Sprintf("%s/hook/%d", url, i), fmt.Sprintf("bench.%d", i), max(64/endpoints, 8), 0); err != nil {
+	for i := range s.Endpoints {
+		if !first {
+			break
+		}
+		if err := r.endpoint(ctx, fmt.Sprintf("%s/hook/%d", s.Remote.URL, i), fmt.Sprintf("bench.%d", i), max(64/s.Endpoints, 8), 0); err != nil {
 			return nil, err
 		}
 	}
 	return r, r.e.Start(ctx)
-}
-
-// openStore makes a fresh store: a file in dir, or a schema in a database.
-func openStore(ctx context.Context, dir, dsn string) (surehook.Store, error) {
-	if dsn == "" {
-		return sqlite.Open(ctx, filepath.Join(dir, "bench.db"), sqlite.Options{})
-	}
-	name := make([]byte, 8)
-	_, _ = rand.Read(name) // never fails
-	return postgres.Open(ctx, dsn, postgres.Options{Schema: "bench_" + hex.EncodeToString(name)})
 }
 
 func (r *rig) endpoint(ctx context.Context, url, typ string, concurrency int, timeout time.Duration) error {

@@ -119,6 +119,7 @@ type scenario struct {
 	PerS      float64 `json:"per_s,omitempty"`
 	Pending   int     `json:"pending,omitempty"`
 	Profile   string  `json:"profile,omitempty"`
+	Nodes     int     `json:"nodes,omitempty"`
 	InFlight  int     `json:"in_flight,omitempty"` // requests at once; 0: the engine's default
 	Database  string  `json:"database,omitempty"`  // of PostgreSQL; empty: SQLite
 }
@@ -139,6 +140,7 @@ func child(ctx context.Context, role, arg string) error {
 			return rawLoop(s.Remote.URL, workers, s.Size, s.warm(), s.run())
 		},
 		"rate": engineRate, "latency": engineLatency, "noisy": engineNoisy, "backlog": engineBacklog, "rest": restPublish,
+		"nodes": engineNodes, "sql": sqlPublish,
 	}
 	f, ok := roles[role]
 	if !ok {

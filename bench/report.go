@@ -15,6 +15,22 @@ type report struct {
 	Lost     int64        `json:"lost"`
 	Loads    []loadReport `json:"loads,omitempty"`
 	Backlog  *backlogRow  `json:"backlog,omitempty"`
+	Nodes    []nodesRow   `json:"nodes,omitempty"`
+	SQL      float64      `json:"sql_publish_per_s,omitempty"`
+	Many     []manyRow    `json:"endpoints_10000,omitempty"`
+}
+
+// nodesRow is several nodes on one database.
+type nodesRow struct {
+	Nodes int     `json:"nodes"`
+	PerS  float64 `json:"per_s"`
+}
+
+// manyRow is a store with 10,000 endpoints.
+type manyRow struct {
+	Store string  `json:"store"`
+	PerS  float64 `json:"per_s"`
+	RSS   float64 `json:"rss_mb"`
 }
 
 // storeReport is one store against the raw loop of the same rounds.
@@ -83,6 +99,15 @@ func (b *bench) table() {
 	if l := r.Backlog; l != nil {
 		row(fmt.Sprintf("beside %d pending rows", l.Pending), "%.0f/s, **%.2f ×** the rate without, %.0f MB", l.Beside, l.Ratio, l.RSS)
 		row("draining that backlog", "%.0f/s", l.Drain)
+	}
+	for _, n := range r.Nodes {
+		row(fmt.Sprintf("PostgreSQL, %d nodes in one process", n.Nodes), "%.0f/s", n.PerS)
+	}
+	if r.SQL > 0 {
+		row("publishing by SELECT surehook.enqueue(…), 16 callers", "%.0f/s", r.SQL)
+	}
+	for _, m := range r.Many {
+		row(m.Store+", 10,000 endpoints", "%.0f/s, %.0f MB", m.PerS, m.RSS)
 	}
 	row("accepted and lost", "%d", r.Lost)
 }

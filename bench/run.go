@@ -41,7 +41,7 @@ func run(ctx context.Context, o options) error {
 	}
 	steps := []func(context.Context) error{b.rates, b.half, b.noisy}
 	if !o.quick {
-		steps = append(steps, b.hundred, b.rest, b.loads, b.backlog)
+		steps = append(steps, b.hundred, b.rest, b.loads, b.many, b.cluster, b.backlog)
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -218,6 +218,58 @@ func (b *bench) rest(ctx context.Context) error {
 			progress("%s, REST: %.0f events/s", st.name, f.PerS)
 		}
 		(*st.report(&b.rep)).REST = median(rates)
+	}
+	return nil
+}
+
+// many measures each store with 10,000 endpoints that take turns.
+func (b *bench) many(ctx context.Context) error {
+	for _, st := range b.stores {
+		s := b.base(10_000)
+		s.Database, s.InFlight = st.dsn, workers
+		f, err := in[figures](ctx, "rate", s)
+		if err != nil {
+			return err
+		}
+		b.rep.Many = append(b.rep.Many, manyRow{Store: st.name, PerS: f.PerS, RSS: f.RSS})
+		progress("%s, 10,000 endpoints: %.0f/s, %.0f MB", st.name, f.PerS, f.RSS)
+	}
+	return nil
+}
+
+// cluster measures what needs PostgreSQL: several nodes, and callers that write
+// events by SQL.
+func (b *bench) cluster(ctx context.Context) error {
+	for _, st := range b.stores {
+		if st.dsn == "" {
+			continue
+		}
+		for _, n := range []int{1, 2, 4} {
+			var rates []float64
+			for range b.rounds {
+				s := b.base(16)
+				s.Database, s.InFlight, s.Nodes = st.dsn, workers/n, n
+				f, err := in[figures](ctx, "nodes", s)
+				if err != nil {
+					return err
+				}
+				rates = append(rates, f.PerS)
+				progress("%d nodes: %.0f/s", n, f.PerS)
+			}
+			b.rep.Nodes = append(b.rep.Nodes, nodesRow{Nodes: n, PerS: median(rates)})
+		}
+		var rates []float64
+		for range b.rounds {
+			s := b.base(1)
+			s.Database = st.dsn
+			f, err := in[figures](ctx, "sql", s)
+			if err != nil {
+				return err
+			}
+			rates = append(rates, f.PerS)
+			progress("SQL: %.0f events/s", f.PerS)
+		}
+		b.rep.SQL = median(rates)
 	}
 	return nil
 }
