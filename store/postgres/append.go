@@ -139,7 +139,15 @@ func (s *Store) tryAppend(jobs []*appendJob) error {
 		if b.careful {
 			return s.appendTx(ctx, epoch, b)
 		}
-		return s.appendRows(ctx, s.pool, epoch, b)
+		conn, err := s.pool.Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Release()
+		if err := s.appendRows(ctx, conn, epoch, b); err != nil {
+			return err
+		}
+		return confirmed(conn)
 	})
 	if err != nil {
 		if gone(err) {
@@ -249,6 +257,14 @@ func (s *Store) answerTwins(ctx context.Context, twins []*ref) error {
 	if _, err := pgx.ForEachRow(rows, []any{&id, &tenant, &f.key, &f.hash}, func() error {
 		known[[2]string{strings.Clone(id), strings.Clone(tenant)}] = found{f.key, bytes.Clone(f.hash)}
 		return nil
+	}); err != nil {
+		return err
+	}
+	// The one that was first may not have reached the standby (a commit's wait for
+	// it can be cut short): this is committed, and confirmed, behind it.
+	if err := s.transaction(ctx, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `SELECT pg_logical_emit_message(true, 'surehook', '')`)
+		return err
 	}); err != nil {
 		return err
 	}

@@ -119,7 +119,7 @@ func orEmpty(b []byte) []byte {
 	return b
 }
 
-// rowsQuerier is the pool or a transaction.
+// rowsQuerier is a connection or a transaction.
 type rowsQuerier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
@@ -129,7 +129,7 @@ type rowsQuerier interface {
 // ascend in the order of commits. Events that come by the API while others of
 // their owner wait in the outbox go there too, behind them.
 func (s *Store) appendTx(ctx context.Context, epoch int64, b *appendBatch) error {
-	return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{BeginQuery: beginWrite}, func(tx pgx.Tx) error {
+	return s.transaction(ctx, func(tx pgx.Tx) error {
 		joining, err := s.lockOwners(ctx, tx, b)
 		if err != nil {
 			return err

@@ -53,7 +53,7 @@ func (s *Store) Claim(ctx context.Context, endpoint int64, limit, maxBytes int) 
 		return err
 	})
 	if err != nil {
-		if surehook.CodeOf(err) == surehook.Unavailable {
+		if gone(err) {
 			s.doubt(epoch) // an error must mean that nothing is held
 		}
 		return surehook.Claim{}, err

@@ -38,13 +38,18 @@ func (s *Store) read(ctx context.Context, f func(tx pgx.Tx) error) error {
 // once, each time from the start. When the connection breaks during the commit
 // the answer is unknown all the same, and an error.
 func (s *Store) change(ctx context.Context, f func(ctx context.Context, tx pgx.Tx) error) error {
+	return s.within(ctx, writeLimit, f)
+}
+
+// within is change with a limit of its own.
+func (s *Store) within(ctx context.Context, limit time.Duration, f func(ctx context.Context, tx pgx.Tx) error) error {
 	if s.closed.Load() {
 		return errClosed
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	return wrap(s.again(ctx, func() error {
-		return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{BeginQuery: beginWrite}, func(tx pgx.Tx) error { return f(ctx, tx) })
+		return s.transaction(ctx, func(tx pgx.Tx) error { return f(ctx, tx) })
 	}))
 }
 
@@ -109,6 +114,12 @@ func sqlState(err error) string {
 func gone(err error) bool {
 	if err == nil || pgconn.SafeToRetry(err) {
 		return false
+	}
+	if errors.Is(err, errUnconfirmed) {
+		return true
+	}
+	if _, never := errors.AsType[*pgconn.ConnectError](err); never {
+		return false // nothing was asked of it
 	}
 	if state := sqlState(err); state != "" {
 		// The server said it itself, and rolled back; but not when it was told to go.

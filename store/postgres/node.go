@@ -83,6 +83,9 @@ func (s *Store) endEpoch(ctx context.Context) error {
 // doubt follows a transaction whose end nobody knows: the epoch is given up, and
 // with it whatever the transaction may have brought.
 func (s *Store) doubt(epoch int64) {
+	if s.doubted.Swap(epoch) == epoch {
+		return // it is being seen to
+	}
 	s.bg.Go(func() {
 		for s.ctx.Err() == nil {
 			s.renewing.Lock()
@@ -132,7 +135,7 @@ func (s *Store) renew(ctx context.Context) error {
 	old, sent := s.Lease(), time.Now()
 	var alive bool
 	var nodes []int64
-	err := s.change(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err := s.within(ctx, min(writeLimit, s.opt.Lease/3), func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, s.q(`UPDATE surehook.nodes SET expires_at = surehook.clock() + $2 WHERE epoch = $1`), old.Epoch, s.opt.Lease.Milliseconds())
 		if err != nil {
 			return err

@@ -78,7 +78,8 @@ type Store struct {
 	cancel   context.CancelFunc
 	bg       sync.WaitGroup
 	closed   atomic.Bool
-	pooled   atomic.Bool // a pooler in transaction mode is in the way
+	doubted  atomic.Int64 // the epoch that is being given up, or was last
+	pooled   atomic.Bool  // a pooler in transaction mode is in the way
 }
 
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
@@ -101,6 +102,7 @@ func Open(ctx context.Context, dsn string, opt Options) (*Store, error) {
 		}
 		return nil
 	}
+	cfg.ConnConfig.OnNotice = noticed
 	if err := migrate(ctx, cfg.ConnConfig, opt.Schema); err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}

@@ -13,6 +13,44 @@ import (
 // since a pooler in transaction mode knows no session.
 const beginWrite = `BEGIN; SET LOCAL statement_timeout = '30s'; SET LOCAL idle_in_transaction_session_timeout = '30s'`
 
+// transaction runs f in a transaction, and commits.
+func (s *Store) transaction(ctx context.Context, f func(tx pgx.Tx) error) error {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	if err := pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{BeginQuery: beginWrite}, f); err != nil {
+		return err
+	}
+	return confirmed(conn)
+}
+
+// A commit that waits for a synchronous standby and is told not to wait any
+// longer, by whom or what ever, is a success for the server, and a warning. To us
+// it is a transaction whose end nobody knows: a standby that takes over may not
+// have it.
+var errUnconfirmed = unavailable("the database's standby didn't confirm the change", nil)
+
+// unconfirmed is where a connection's data say that it got that warning.
+const unconfirmed = "surehook_unconfirmed"
+
+func noticed(conn *pgconn.PgConn, n *pgconn.Notice) {
+	if n.Routine == "SyncRepWaitForLSN" { // texts are in the server's language
+		conn.CustomData()[unconfirmed] = true
+	}
+}
+
+// confirmed tells whether what conn committed last is where it is to be.
+func confirmed(conn *pgxpool.Conn) error {
+	data := conn.Conn().PgConn().CustomData()
+	if data[unconfirmed] == nil {
+		return nil
+	}
+	delete(data, unconfirmed)
+	return errUnconfirmed
+}
+
 // terseTx is a transaction that travels little: it begins with its first batch
 // and may end with its last.
 type terseTx struct {
@@ -32,7 +70,10 @@ func (s *Store) terse(ctx context.Context, f func(tx *terseTx) error) error {
 		_ = tx.Rollback(ctx) // the error is f's
 		return err
 	}
-	return tx.Commit(ctx)
+	if err := tx.Commit(ctx); err != nil {
+		return err
+	}
+	return confirmed(conn)
 }
 
 func (t *terseTx) begin(ctx context.Context) error {
