@@ -15,6 +15,7 @@ import (
 
 	"github.com/surehook/surehook"
 	"github.com/surehook/surehook/engine"
+	"github.com/surehook/surehook/internal/app"
 	"github.com/surehook/surehook/store/postgres"
 	"github.com/surehook/surehook/store/sqlite"
 )
@@ -31,6 +32,7 @@ type rig struct {
 
 // newRig opens an engine whose endpoints n receive "bench.<i>" each.
 func newRig(ctx context.Context, s scenario) (*rig, error) {
+	app.RaiseHeapFloor() // as a server does
 	var id, key [32]byte
 	_, _ = rand.Read(id[:]) // never fails
 	_, _ = rand.Read(key[:])

@@ -88,6 +88,7 @@ func Start(ctx context.Context, cfg config.Config, opt Options) (_ *App, err err
 			err = errors.Join(err, a.stack.unwind(done))
 		}
 	}()
+	RaiseHeapFloor()
 	lines := newLines(opt.Log)
 	a.stack.push("the log", lines.stop)
 	a.log = newLogger(cfg, opt, lines)
