@@ -19,6 +19,7 @@ import (
 
 	"github.com/surehook/surehook"
 	"github.com/surehook/surehook/engine"
+	"github.com/surehook/surehook/internal/pgserver"
 	"github.com/surehook/surehook/internal/receivertest"
 	"github.com/surehook/surehook/store/sqlite"
 )
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("rapid.checks", "30"); err != nil {
 		panic(err)
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(pgserver.Suite{M: m})
 }
 
 // bed is an engine on a real file, with everything a test wants to watch.

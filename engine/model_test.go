@@ -37,6 +37,7 @@ func newWorld(t *testing.T, r *rapid.T) *world {
 			if i == 1 {
 				h.EventTypes = []string{"a.*"}
 			}
+			h.Ordered = i == 2
 		})
 		w.rs, w.eps, w.secrets = append(w.rs, rc), append(w.eps, ep), append(w.secrets, secret)
 	}
@@ -48,7 +49,12 @@ func (w *world) which() int { return rapid.IntRange(0, modelEndpoints-1).Draw(w.
 func (w *world) publishSome() {
 	for range rapid.IntRange(1, 15).Draw(w.r, "events") {
 		typ := rapid.SampledFrom([]string{"a.b", "c"}).Draw(w.r, "type")
-		w.accepted = append(w.accepted, w.publish(typ, fmt.Sprint(len(w.accepted))))
+		owner := rapid.SampledFrom([]string{"", "x", "y"}).Draw(w.r, "owner")
+		receipt, err := w.Publish(w.t.Context(), surehook.Event{Type: typ, Owner: owner, Data: []byte(fmt.Sprint(len(w.accepted)))})
+		if err != nil {
+			w.r.Fatal(err)
+		}
+		w.accepted = append(w.accepted, receipt)
 	}
 }
 
