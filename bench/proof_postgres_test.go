@@ -213,3 +213,28 @@ func startServer(t *testing.T, cfg pgserver.Config) *pgserver.Server {
 	})
 	return s
 }
+
+// Behind a pooler in transaction mode, with notices over a direct connection and
+// without any.
+func TestProofPostgresPooler(t *testing.T) {
+	for name, args := range map[string]func(dsn string) []string{
+		"Direct notices": func(dsn string) []string { return []string{"--database-listen", dsn} },
+		"Polling":        func(string) []string { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dsn := pgserver.Database(t)
+			c := newCluster(t, 2, pgserver.Pooler(t, dsn), args(dsn)...)
+			n := rounds(1, 10)
+			for round := range n {
+				stop := c.publish(round)
+				<-time.After(time.Duration(300+rand.IntN(300)) * time.Millisecond)
+				s := c.nodes[rand.IntN(2)]
+				s.kill()
+				s.start()
+				stop()
+			}
+			c.settle(n, 100*n)
+			c.end()
+		})
+	}
+}

@@ -21,7 +21,15 @@ const createCluster = "/etc/postgresql-common/createcluster.d/surehook.conf"
 // server running. The error says what to do by hand. Processes that install at
 // the same time take turns.
 func Install(ctx context.Context) error {
-	_, missing := Find()
+	return installed(ctx, "postgresql", func() error {
+		_, err := Find()
+		return err
+	})
+}
+
+// installed sees to it that find succeeds, by installing a package.
+func installed(ctx context.Context, name string, find func() error) error {
+	missing := find()
 	if missing == nil {
 		return nil
 	}
@@ -31,20 +39,19 @@ func Install(ctx context.Context) error {
 	}
 	lock := flock.New(filepath.Join(os.TempDir(), "surehook-pgserver-install.lock"))
 	if _, err := lock.TryLockContext(ctx, 100*time.Millisecond); err != nil {
-		return fmt.Errorf("pgserver: waiting for another process that installs PostgreSQL: %w", err)
+		return fmt.Errorf("pgserver: waiting for another process that installs: %w", err)
 	}
 	defer func() { _ = lock.Close() }() // it ends with the process anyway
-	if _, missing = Find(); missing == nil {
+	if missing = find(); missing == nil {
 		return nil
 	}
-	if err := install(ctx, apt); err != nil {
+	if err := install(ctx, apt, name); err != nil {
 		return errors.Join(missing, err)
 	}
-	_, err = Find()
-	return err
+	return find()
 }
 
-func install(ctx context.Context, apt string) (err error) {
+func install(ctx context.Context, apt, name string) (err error) {
 	run := func(args ...string) error {
 		cmd := exec.CommandContext(ctx, apt, args...) //nolint:gosec // apt-get from the PATH
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
@@ -63,7 +70,7 @@ func install(ctx context.Context, apt string) (err error) {
 	// A list of packages that can't be read, of some other source, is no reason
 	// to give up: what is known may do.
 	stale := run("update", "-q")
-	if err := run("install", "-q", "-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300", "postgresql"); err != nil {
+	if err := run("install", "-q", "-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300", name); err != nil {
 		return errors.Join(stale, err)
 	}
 	return nil

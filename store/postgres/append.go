@@ -242,11 +242,6 @@ func (s *Store) answerTwins(ctx context.Context, twins []*ref) error {
 	for i, r := range twins {
 		ids[i], tenants[i] = r.item.Event.ID, r.item.Event.Tenant
 	}
-	rows, err := s.pool.Query(ctx, s.q(`SELECT k.id, k.tenant, k.key, k.hash FROM unnest($1::text[], $2::text[]) x(id, tenant)
-		JOIN surehook.event_keys k ON k.id = x.id AND k.tenant = x.tenant`), ids, tenants)
-	if err != nil {
-		return err
-	}
 	type found struct {
 		key  int64
 		hash []byte
@@ -254,16 +249,21 @@ func (s *Store) answerTwins(ctx context.Context, twins []*ref) error {
 	known := make(map[[2]string]found)
 	var id, tenant string
 	var f found
-	if _, err := pgx.ForEachRow(rows, []any{&id, &tenant, &f.key, &f.hash}, func() error {
-		known[[2]string{strings.Clone(id), strings.Clone(tenant)}] = found{f.key, bytes.Clone(f.hash)}
-		return nil
-	}); err != nil {
-		return err
-	}
-	// The one that was first may not have reached the standby (a commit's wait for
-	// it can be cut short): this is committed, and confirmed, behind it.
-	if err := s.transaction(ctx, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `SELECT pg_logical_emit_message(true, 'surehook', '')`)
+	if err := s.change(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, s.q(`SELECT k.id, k.tenant, k.key, k.hash FROM unnest($1::text[], $2::text[]) x(id, tenant)
+			JOIN surehook.event_keys k ON k.id = x.id AND k.tenant = x.tenant`), ids, tenants)
+		if err != nil {
+			return err
+		}
+		if _, err := pgx.ForEachRow(rows, []any{&id, &tenant, &f.key, &f.hash}, func() error {
+			known[[2]string{strings.Clone(id), strings.Clone(tenant)}] = found{f.key, bytes.Clone(f.hash)}
+			return nil
+		}); err != nil {
+			return err
+		}
+		// The one that was first may not have reached the standby (a commit's wait
+		// for it can be cut short): this is committed, and confirmed, behind it.
+		_, err = tx.Exec(ctx, `SELECT pg_logical_emit_message(true, 'surehook', '')`)
 		return err
 	}); err != nil {
 		return err

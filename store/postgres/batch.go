@@ -48,8 +48,11 @@ func (s *Store) newAppendBatch(ctx context.Context, jobs []*appendJob) (*appendB
 	for _, j := range jobs {
 		rows += j.weight()
 	}
-	ids, err := s.ids.take(ctx, s.pool, rows)
-	if err != nil {
+	var ids []int64
+	if err := s.again(ctx, func() (err error) {
+		ids, err = s.ids.take(ctx, s.pool, rows)
+		return err
+	}); err != nil {
 		return nil, err
 	}
 	for _, j := range jobs {

@@ -77,6 +77,14 @@ func (s *Store) again(ctx context.Context, f func() error) error {
 	}
 }
 
+// do runs one statement by itself.
+func (s *Store) do(ctx context.Context, sql string, args ...any) error {
+	return s.again(ctx, func() error {
+		_, err := s.pool.Exec(ctx, sql, args...)
+		return err
+	})
+}
+
 // contended tells errors of transactions that another one got in the way of:
 // nothing was changed, and the same may succeed now.
 func contended(err error) bool {

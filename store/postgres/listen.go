@@ -145,7 +145,7 @@ func (s *Store) callLoop() {
 				payload += " " + strconv.FormatInt(k, 36)
 			}
 		}
-		if _, err := s.pool.Exec(s.ctx, `SELECT pg_notify($1, $2)`, s.opt.Schema, payload); err != nil && s.ctx.Err() == nil {
+		if err := s.do(s.ctx, `SELECT pg_notify($1, $2)`, s.opt.Schema, payload); err != nil && s.ctx.Err() == nil {
 			s.log.Warn("other nodes couldn't be told of rows; they find them within a minute", "error", wrap(err))
 		}
 		select {

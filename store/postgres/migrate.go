@@ -23,6 +23,8 @@ const migrateLock = 0x5375_7265_686f_6f6b // "Surehook"
 // migrate brings the schema up to date. A transaction of its own holds the lock,
 // which works behind a pooler too.
 func migrate(ctx context.Context, cfg *pgx.ConnConfig, schema string) error {
+	cfg = cfg.Copy()
+	cfg.DefaultQueryExecMode = pgx.QueryExecModeExec // no statement is prepared: a pooler may be in the way
 	conn, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {
 		return wrap(err)

@@ -75,8 +75,8 @@ func (s *Store) free(ctx context.Context, tx pgx.Tx, epochs []int64, lost int) e
 }
 
 func (s *Store) endEpoch(ctx context.Context) error {
-	return wrap(pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		return s.free(ctx, tx, []int64{s.Lease().Epoch}, 1)
+	return wrap(s.again(ctx, func() error {
+		return s.transaction(ctx, func(tx pgx.Tx) error { return s.free(ctx, tx, []int64{s.Lease().Epoch}, 1) })
 	}))
 }
 

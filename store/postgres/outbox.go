@@ -61,7 +61,7 @@ func (s *Store) markAsleep(ctx context.Context, asleep bool) error {
 	if asleep {
 		value = 1
 	}
-	_, err := s.pool.Exec(ctx, s.q(`UPDATE surehook.counters SET value = $1 WHERE name = 'asleep'`), value)
+	err := s.do(ctx, s.q(`UPDATE surehook.counters SET value = $1 WHERE name = 'asleep'`), value)
 	if err == nil {
 		s.watch.asleep.Store(asleep)
 	}

@@ -21,8 +21,12 @@ const (
 // two opens two nodes on one database.
 func two(t *testing.T) [2]*Store {
 	t.Helper()
-	dsn := pgserver.Database(t)
-	return [2]*Store{reopenable(t, dsn, Options{})(), reopenable(t, dsn, Options{})()}
+	return twoOn(t, pgserver.Database(t), Options{})
+}
+
+func twoOn(t *testing.T, dsn string, opt Options) [2]*Store {
+	t.Helper()
+	return [2]*Store{reopenable(t, dsn, opt)(), reopenable(t, dsn, opt)()}
 }
 
 // race runs f at once, on both nodes in turn, and gives the errors' codes.
@@ -163,7 +167,11 @@ func TestTenantsPutAtOnce(t *testing.T) {
 // Replays of the same events, claims and outcomes at once: each delivery is in
 // the queue once, its attempts are numbered in a row, and nothing is lost.
 func TestReplaysAtOnce(t *testing.T) {
-	nodes, ctx := two(t), t.Context()
+	replaysAtOnce(t, two(t))
+}
+
+func replaysAtOnce(t *testing.T, nodes [2]*Store) {
+	ctx := t.Context()
 	e := &surehook.Endpoint{ID: "whk", Enabled: true}
 	if err := nodes[0].CreateEndpoint(ctx, e, 0, nil); err != nil {
 		t.Fatal(err)

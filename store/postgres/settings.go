@@ -80,6 +80,6 @@ func (s *Store) Health(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
-	_, err := s.pool.Exec(ctx, s.q(`UPDATE surehook.counters SET value = surehook.clock() WHERE name = 'health'`))
+	err := s.do(ctx, s.q(`UPDATE surehook.counters SET value = surehook.clock() WHERE name = 'health'`))
 	return wrap(err)
 }
