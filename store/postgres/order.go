@@ -18,8 +18,10 @@ import (
 //
 //	of a parked row's sequence, an earlier one is pending or one is out
 //
-// A claim parks rows that it has locked; whoever makes room locks the first row,
-// so waits for that claim, and then finds it parked.
+// Claims of an ordered endpoint and those who make room there keep each other out
+// until their commits. Else a claim could find a row that was just appended, and
+// park it behind one that is going, after that one's transaction has looked for
+// rows to be made due.
 
 func (s *Store) excludeClaims(ctx context.Context, tx pgx.Tx, endpoint int64) error {
 	return s.exclude(ctx, tx, "claims of "+strconv.FormatInt(endpoint, 10))
@@ -67,6 +69,11 @@ func (s *Store) unpark(ctx context.Context, tx pgx.Tx, q row.Sequences, now int6
 	endpoints, orders := make([]int64, len(q)), make([]int64, len(q))
 	for i, s := range q {
 		endpoints[i], orders[i] = s.Endpoint, s.Order
+	}
+	for _, e := range slices.Compact(slices.Clone(endpoints)) {
+		if err := s.excludeClaims(ctx, tx, e); err != nil {
+			return err
+		}
 	}
 	rows, err := tx.Query(ctx, s.q(`SELECT h.endpoint_key, h.event_key FROM unnest($1::bigint[], $2::bigint[]) x(endpoint_key, order_key)
 		CROSS JOIN LATERAL (SELECT p.endpoint_key, p.event_key FROM surehook.pending p WHERE p.endpoint_key = x.endpoint_key
