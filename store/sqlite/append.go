@@ -92,15 +92,23 @@ func (s *Store) append(c *conn, a *surehook.Append, hash []byte, now time.Time, 
 			return err
 		}
 	}
-	// Taken anew at each run: keys ascend in the order of acceptance.
-	e.Key = s.keys.take(1)
-	e.CreatedAt = now
-	inserted, err := insertEventRow(c, e, hash)
+	if e.Owner != "" && a.Outbox == 0 {
+		switch waits, err := ownerWaits(c, e); {
+		case err != nil:
+			return err
+		case waits:
+			return s.enqueue(c, e, hash, out)
+		}
+	}
+	inserted, err := s.insert(c, e, hash, now)
 	if err != nil {
 		return err
 	}
 	if !inserted {
-		return duplicate(c, e, hash, out)
+		if _, err := duplicate(c, e, hash, out); err != nil || out.Err == nil || a.Outbox == 0 {
+			return err
+		}
+		return s.refused(c, e)
 	}
 	out.EventKey = e.Key
 	if len(a.Targets) == 0 {
@@ -123,6 +131,26 @@ func (s *Store) append(c *conn, a *surehook.Append, hash []byte, now time.Time, 
 		out.Deliveries[i] = d
 	}
 	return nil
+}
+
+// insert stores the event unless its id is taken.
+func (s *Store) insert(c *conn, e *surehook.Event, hash []byte, now time.Time) (bool, error) {
+	// Taken anew at each run: keys ascend in the order of acceptance.
+	e.Key, e.CreatedAt, e.Sequence = s.keys.take(1), now, 0
+	if e.Owner == "" {
+		return insertEventRow(c, e, hash)
+	}
+	next, err := nextSequence(c, e)
+	if err != nil {
+		return false, err
+	}
+	e.Sequence = next
+	inserted, err := insertEventRow(c, e, hash)
+	if err != nil || !inserted {
+		e.Sequence = 0 // an event that is there already takes none
+		return false, err
+	}
+	return true, keepSequence(c, e)
 }
 
 func insertEventRow(c *conn, e *surehook.Event, hash []byte) (bool, error) {
@@ -177,55 +205,18 @@ func (s *Store) putPending(c *conn, d *surehook.Delivery, order, sequence int64)
 	return err
 }
 
-// duplicate answers an id that is there already: the same content is the same
-// event, other content is refused.
-func duplicate(c *conn, e *surehook.Event, hash []byte, out *surehook.Appended) error {
-	var key int64
-	same := false
-	_, err := c.one(`SELECT key, hash FROM events WHERE tenant = ? AND id = ?`, []any{e.Tenant, e.ID}, func(st *sqlite3.Stmt) error {
-		key = st.ColumnInt64(0)
-		same = bytes.Equal(st.ColumnRawBlob(1), hash)
+// duplicate looks for an event with this one's id, and answers: the same content
+// is the same event, other content is refused.
+func duplicate(c *conn, e *surehook.Event, hash []byte, out *surehook.Appended) (found bool, err error) {
+	return c.one(`SELECT key, hash FROM events WHERE tenant = ? AND id = ?`, []any{e.Tenant, e.ID}, func(st *sqlite3.Stmt) error {
+		out.EventKey = st.ColumnInt64(0)
+		if out.Duplicate = bytes.Equal(st.ColumnRawBlob(1), hash); !out.Duplicate {
+			out.Err = errTaken()
+		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	out.EventKey = key
-	if !same {
-		out.Err = surehook.Errorf(surehook.Conflict, "an event with this id and other content exists")
-		return nil
-	}
-	out.Duplicate = true
-	return nil
 }
 
-// Outbox implements surehook.Appender.
-func (s *Store) Outbox(ctx context.Context, limit int) ([]surehook.OutboxEvent, error) {
-	var out []surehook.OutboxEvent
-	err := s.read(ctx, func(c *conn) error {
-		out = out[:0]
-		return c.each(`SELECT id, tenant, event_id, type, identity, owner, subjects, occurred_at, trace, about, data
-			FROM outbox ORDER BY id LIMIT ?`, []any{limit}, func(st *sqlite3.Stmt) error {
-			subjects, err := unlist(st.ColumnRawText(6))
-			out = append(out, surehook.OutboxEvent{ID: st.ColumnInt64(0), Event: &surehook.Event{
-				Tenant: st.ColumnText(1), ID: st.ColumnText(2), Type: st.ColumnText(3), Identity: st.ColumnText(4),
-				Owner: st.ColumnText(5), Subjects: subjects, OccurredAt: at(st.ColumnInt64(7)),
-				Trace: st.ColumnText(8), About: st.ColumnText(9), Data: st.ColumnBlob(10, nil),
-			}})
-			return err
-		})
-	})
-	return out, err
-}
-
-// putOutbox leaves an event for the fan-out. A repeat changes nothing.
-func (s *Store) putOutbox(c *conn, e *surehook.Event) error {
-	data := e.Data
-	if data == nil {
-		data = []byte{}
-	}
-	_, err := c.exec(`INSERT INTO outbox (id, tenant, event_id, type, identity, owner, subjects, occurred_at, trace, about, data)
-		VALUES (?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING`,
-		s.keys.take(1), e.Tenant, e.ID, e.Type, e.Identity, e.Owner, e.Subjects, e.OccurredAt, e.Trace, e.About, data)
-	return err
+func errTaken() error {
+	return surehook.Errorf(surehook.Conflict, "an event with this id and other content exists")
 }
