@@ -29,6 +29,7 @@ func appendFields(e *env) {
 		Data: []byte(`{"a":1}`)}
 	out := e.append(surehook.Append{Event: ev})[0]
 	e.same("answer", out, surehook.Appended{EventKey: ev.Key})
+	e.same("sequence, which the store gives", ev.Sequence, int64(1))
 	want := *ev
 	want.CreatedAt, want.OccurredAt = ms(e.clock.Now()), ms(ev.OccurredAt)
 	acme, other := "acme", ""
