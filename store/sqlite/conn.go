@@ -18,6 +18,9 @@ type conn struct {
 	*sqlite3.Conn
 	stmts map[string]*sqlite3.Stmt
 	hots  map[string]*hot
+
+	foreign bool // the statement at hand is the application's
+	altered bool // such a one has made or changed a table
 }
 
 // open opens a connection to the file. The writer's is read-write; readers
@@ -40,6 +43,11 @@ func open(path string, readOnly bool, cacheKiB int, sync Sync) (*conn, error) {
 	out := &conn{Conn: c, stmts: make(map[string]*sqlite3.Stmt), hots: make(map[string]*hot)}
 	if err := c.Exec(pragmas); err != nil {
 		return nil, fmt.Errorf("preparing the connection: %w", closing(out, err))
+	}
+	if !readOnly {
+		if err := c.SetAuthorizer(out.authorize); err != nil {
+			return nil, closing(out, err)
+		}
 	}
 	return out, nil
 }

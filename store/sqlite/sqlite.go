@@ -50,6 +50,7 @@ type Options struct {
 	Sync      Sync             // Full
 	Now       func() time.Time // time.Now
 	Logger    *slog.Logger     // discards
+	TxLimit   time.Duration    // how long a Tx of the application's may keep the others waiting; 5 s
 	FreeFloor int64            // bytes free on the disk below which new events are refused; 0: 64 MiB, negative: off
 	OnBatch   func(BatchStats) // called after each transaction of the writer
 }
@@ -75,6 +76,7 @@ type Store struct {
 	space space
 	epoch atomic.Int64
 
+	watch     atomic.Pointer[func(surehook.Change)]
 	config    atomic.Int64   // the configuration version that appends are checked against
 	sequences map[int64]bool // endpoints that may have rows in sequences; the writer's alone
 
@@ -212,8 +214,20 @@ func (s *Store) Lease() surehook.Lease {
 	return surehook.Lease{Epoch: s.epoch.Load(), Until: s.now().Add(time.Hour)}
 }
 
-// Watch implements surehook.Store: nobody else changes the file.
-func (s *Store) Watch(func(surehook.Change)) {}
+// Watch implements surehook.Store. Nobody else changes the file, but Tx adds
+// events past the engine.
+func (s *Store) Watch(f func(surehook.Change)) {
+	if f == nil {
+		f = func(surehook.Change) {}
+	}
+	s.watch.Store(&f)
+}
+
+func (s *Store) tell(c surehook.Change) {
+	if f := s.watch.Load(); f != nil {
+		(*f)(c)
+	}
+}
 
 // MaxTargets implements surehook.Store: everybody waits for the one writer, so
 // no transaction should be long.

@@ -34,6 +34,7 @@ type job struct {
 	run    func(c *conn) error
 	weight int
 	bare   bool // runs alone and without a transaction
+	solo   bool // with bare: in a transaction, alone, and once
 	done   chan error
 }
 
@@ -152,6 +153,9 @@ func (w *writer) gather(batch []*job) (_ []*job, bare *job) {
 }
 
 func (w *writer) alone(j *job) error {
+	if j.solo {
+		return w.transact([]*job{j})
+	}
 	if w.c == nil {
 		if err := w.reopen(); err != nil {
 			return err
