@@ -171,7 +171,11 @@ func (e *Engine) fanOut(limit int, refused map[int64]bool) (int, error) {
 			return done, err
 		}
 		for i, a := range out {
-			if a.Err != nil {
+			switch {
+			case a.Err == nil:
+			case surehook.CodeOf(a.Err) == surehook.Conflict: // its row is gone, and the audit log tells of it
+				e.log.Error("an event of the outbox is refused for good", "event_id", events[done+i].ID, "error", a.Err)
+			default:
 				refused[from[done+i].ID] = true
 				e.log.Error("an event of the outbox is refused", "event_id", events[done+i].ID, "error", a.Err)
 			}
