@@ -77,7 +77,9 @@ func (s *Store) replayEvents(ctx context.Context, tx pgx.Tx, events []int64) (ma
 	var tenant, owner string
 	var e replayEvent
 	_, err = pgx.ForEachRow(rows, []any{&key, &e.erased, &e.size, &tenant, &owner, &e.sequence}, func() error {
-		e.order = row.OrderKey(tenant, owner)
+		if e.order = 0; e.sequence != 0 { // else it is older than sequences, and was moved here
+			e.order = row.OrderKey(tenant, owner)
+		}
 		out[key] = e
 		return nil
 	})

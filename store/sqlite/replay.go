@@ -98,7 +98,9 @@ func (s *Store) requeue(c *conn, event, endpoint int64, now time.Time) (bool, er
 func (s *Store) place(c *conn, event, endpoint int64) (order, sequence int64, err error) {
 	found, err := c.one(`SELECT e.tenant, e.owner, e.sequence FROM endpoints w, events e WHERE w.key = ? AND w.ordered = 1 AND e.key = ?`,
 		[]any{endpoint, event}, func(st *sqlite3.Stmt) error {
-			order, sequence = row.OrderKey(st.ColumnText(0), st.ColumnText(1)), st.ColumnInt64(2)
+			if sequence = st.ColumnInt64(2); sequence != 0 { // else it is older than sequences
+				order = row.OrderKey(st.ColumnText(0), st.ColumnText(1))
+			}
 			return nil
 		})
 	if found && order != 0 {
