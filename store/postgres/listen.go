@@ -103,7 +103,10 @@ type calls struct {
 	ring chan struct{}
 }
 
-const callEvery = 20 * time.Millisecond
+const (
+	callEvery = 20 * time.Millisecond
+	anyone    = 0 // stands for every endpoint
+)
 
 func (c *calls) add(endpoint int64) {
 	c.mu.Lock()
@@ -140,7 +143,7 @@ func (s *Store) callLoop() {
 			continue
 		}
 		payload := "rows"
-		if len(keys) <= notifyMost {
+		if len(keys) <= notifyMost && !keys[anyone] {
 			for k := range keys {
 				payload += " " + strconv.FormatInt(k, 36)
 			}

@@ -182,6 +182,7 @@ func (s *Store) reap(ctx context.Context) error {
 	})
 	if err == nil && freed {
 		s.watch.tell(surehook.Change{Rows: true})
+		s.calls.add(anyone) // an endpoint may be another node's
 	}
 	return err
 }
