@@ -63,6 +63,12 @@ func (s *Store) Claim(ctx context.Context, endpoint int64, limit, maxBytes int) 
 
 func (s *Store) claim(ctx context.Context, tx pgx.Tx, epoch, endpoint int64, limit, maxBytes int) (surehook.Claim, error) {
 	var out surehook.Claim
+	// The lock on the node's own row makes sure that it lives until the commit;
+	// without a lease nothing is taken.
+	leased, err := tx.Exec(ctx, s.q(`SELECT 1 FROM surehook.nodes WHERE epoch = $1 FOR KEY SHARE`), epoch)
+	if err != nil || leased.RowsAffected() == 0 {
+		return out, err
+	}
 	g, err := s.gate(ctx, tx, epoch, endpoint)
 	if err != nil || !g.live {
 		return out, err
@@ -141,13 +147,8 @@ func (s *Store) gate(ctx context.Context, tx pgx.Tx, epoch, endpoint int64) (g g
 	return g, err
 }
 
-// candidates locks due rows. The lock on the node's own row makes sure that it
-// lives until the commit; without a lease nothing is taken.
+// candidates locks due rows.
 func (s *Store) candidates(ctx context.Context, tx pgx.Tx, epoch, endpoint int64, limit int, held bool) ([]candidate, error) {
-	tag, err := tx.Exec(ctx, s.q(`SELECT 1 FROM surehook.nodes WHERE epoch = $1 FOR KEY SHARE`), epoch)
-	if err != nil || tag.RowsAffected() == 0 {
-		return nil, err
-	}
 	rows, err := tx.Query(ctx, s.q(claimRows), endpoint, limit, held)
 	if err != nil {
 		return nil, err
@@ -218,6 +219,9 @@ func (s *Store) End(ctx context.Context, endpoint int64, code surehook.Code, due
 	n := 0
 	err := s.change(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		n = 0
+		if _, err := tx.Exec(ctx, s.q(excludeAll), []int64{endpoint}, s.opt.Schema+claimsOf); err != nil {
+			return err
+		}
 		// It may have been enabled again since the caller looked.
 		var live bool
 		var now int64

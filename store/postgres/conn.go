@@ -92,8 +92,11 @@ func contended(err error) bool {
 	case "40001", "40P01": // serialization_failure, deadlock_detected
 		return true
 	}
-	return false
+	return errors.Is(err, errInTheWay)
 }
+
+// errInTheWay is our own word for it.
+var errInTheWay = unavailable("the database is busy", nil)
 
 // unnamed tells errors of prepared statements that a pooler in transaction mode
 // has sent to another session, and does without them from then on: a statement

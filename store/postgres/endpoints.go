@@ -87,8 +87,14 @@ func (s *Store) UpdateEndpoint(ctx context.Context, id string, change func(*sure
 	var refused error // of change; the caller gets it as it is
 	err := s.change(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		refused = nil
-		key, err := s.lockEndpoint(ctx, tx, id)
+		key, err := one(ctx, tx, "webhook", pgx.RowTo[int64], s.q(`SELECT key FROM surehook.endpoints WHERE id = $1 AND NOT deleted`), id)
 		if err != nil {
+			return err
+		}
+		if err := s.excludeClaims(ctx, tx, key); err != nil { // its order may change
+			return err
+		}
+		if _, err := s.lockEndpoint(ctx, tx, id); err != nil {
 			return err
 		}
 		// A statement of its own, which sees what whoever held the lock has changed.

@@ -54,6 +54,13 @@ func (s *Store) free(ctx context.Context, tx pgx.Tx, epochs []int64, lost int) e
 	if _, err := tx.Exec(ctx, s.q(`DELETE FROM surehook.nodes WHERE epoch = ANY($1)`), epochs); err != nil {
 		return err
 	}
+	ordered, err := collect(ctx, tx, pgx.RowTo[int64], s.q(`SELECT DISTINCT endpoint_key FROM surehook.pending WHERE owner = ANY($1) AND order_key IS NOT NULL`), epochs)
+	if err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, s.q(excludeAll), ordered, s.opt.Schema+claimsOf); err != nil {
+		return err
+	}
 	rows, err := tx.Query(ctx, s.q(`UPDATE surehook.pending p SET owner = NULL, lost = lost + $2
 		FROM (SELECT event_key, endpoint_key FROM surehook.pending WHERE owner = ANY($1) ORDER BY event_key, endpoint_key FOR UPDATE) x
 		WHERE p.event_key = x.event_key AND p.endpoint_key = x.endpoint_key RETURNING p.endpoint_key, coalesce(p.order_key, 0)`), epochs, lost)
@@ -96,6 +103,7 @@ func (s *Store) doubt(epoch int64) {
 			s.renewing.Unlock()
 			if err == nil {
 				s.watch.tell(surehook.Change{Rows: true})
+				s.calls.add(anyone) // an endpoint may be another node's
 				return
 			}
 			s.log.Warn("the node couldn't take a new epoch; trying again", "error", err)

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -22,9 +23,29 @@ import (
 // until their commits. Else a claim could find a row that was just appended, and
 // park it behind one that is going, after that one's transaction has looked for
 // rows to be made due.
+//
+// Locks are taken in one order by all, so that no two wait for each other: nodes,
+// claims of endpoints by key, an endpoint's row, pending rows by event and
+// endpoint. Whoever comes to need an earlier one later on doesn't wait for it, but
+// begins again.
+
+const claimsOf = " claims of "
 
 func (s *Store) excludeClaims(ctx context.Context, tx pgx.Tx, endpoint int64) error {
-	return s.exclude(ctx, tx, "claims of "+strconv.FormatInt(endpoint, 10))
+	return s.exclude(ctx, tx, claimsOf[1:]+strconv.FormatInt(endpoint, 10))
+}
+
+// excludeAll is excludeClaims for those endpoints that are ordered: keys, and
+// what the locks' names begin with.
+const excludeAll = `SELECT pg_advisory_xact_lock(hashtextextended($2 || key, 0)) FROM (
+	SELECT key FROM surehook.endpoints WHERE key = ANY($1) AND ordered ORDER BY key OFFSET 0) x`
+
+// claimsOut tells whether claims of all these endpoints are kept out, now if not
+// before.
+func (s *Store) claimsOut(ctx context.Context, tx pgx.Tx, endpoints []int64) (out bool, err error) {
+	err = tx.QueryRow(ctx, `SELECT bool_and(pg_try_advisory_xact_lock(hashtextextended($2 || key, 0))) FROM unnest($1::bigint[]) key`,
+		endpoints, s.opt.Schema+claimsOf).Scan(&out)
+	return out, err
 }
 
 // ordered tells whether the endpoint is, now.
@@ -64,20 +85,19 @@ func (s *Store) unpark(ctx context.Context, tx pgx.Tx, q row.Sequences, now int6
 	if len(q) == 0 {
 		return nil
 	}
-	// In one order, so that two who unpark the same ones don't lock each other out.
 	q = q.Once()
 	endpoints, orders := make([]int64, len(q)), make([]int64, len(q))
 	for i, s := range q {
 		endpoints[i], orders[i] = s.Endpoint, s.Order
 	}
-	for _, e := range slices.Compact(slices.Clone(endpoints)) {
-		if err := s.excludeClaims(ctx, tx, e); err != nil {
-			return err
-		}
+	if out, err := s.claimsOut(ctx, tx, slices.Compact(slices.Clone(endpoints))); err != nil || !out {
+		return cmp.Or(err, errInTheWay)
 	}
+	// A row that is locked all the same is being removed, by one who will have to
+	// keep claims out too and then see to its sequence, or made due.
 	rows, err := tx.Query(ctx, s.q(`SELECT h.endpoint_key, h.event_key FROM unnest($1::bigint[], $2::bigint[]) x(endpoint_key, order_key)
 		CROSS JOIN LATERAL (SELECT p.endpoint_key, p.event_key FROM surehook.pending p WHERE p.endpoint_key = x.endpoint_key
-			AND p.order_key = x.order_key ORDER BY p.sequence LIMIT $3 FOR UPDATE) h`), endpoints, orders, max(most/len(q), 1))
+			AND p.order_key = x.order_key ORDER BY p.sequence LIMIT $3 FOR UPDATE SKIP LOCKED) h`), endpoints, orders, max(most/len(q), 1))
 	if err != nil {
 		return err
 	}
@@ -96,11 +116,10 @@ func (s *Store) unpark(ctx context.Context, tx pgx.Tx, q row.Sequences, now int6
 }
 
 // disorder makes every parked row of an endpoint due that isn't ordered any
-// more. Claims are kept out: one that runs may be parking more.
+// more. Claims are kept out already: one that runs may be parking more.
 func (s *Store) disorder(ctx context.Context, tx pgx.Tx, endpoint, now int64) error {
-	if err := s.excludeClaims(ctx, tx, endpoint); err != nil {
-		return err
-	}
-	_, err := tx.Exec(ctx, s.q(`UPDATE surehook.pending SET due = $2 WHERE endpoint_key = $1 AND owner IS NULL AND due = $3`), endpoint, now, row.Parked)
+	_, err := tx.Exec(ctx, s.q(`UPDATE surehook.pending p SET due = $2 FROM (SELECT event_key FROM surehook.pending
+		WHERE endpoint_key = $1 AND owner IS NULL AND due = $3 ORDER BY event_key FOR UPDATE) x
+		WHERE p.endpoint_key = $1 AND p.event_key = x.event_key`), endpoint, now, row.Parked)
 	return err
 }

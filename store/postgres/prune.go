@@ -28,7 +28,12 @@ func (s *Store) Prune(ctx context.Context, before time.Time, limit int) (int64, 
 	if err != nil || !over {
 		return n, more, err
 	}
-	return n, true, wrap(s.dropDay(ctx, oldest))
+	err = s.dropDay(ctx, oldest)
+	switch sqlState(err) {
+	case "42P01", "55000": // undefined_table, object_not_in_prerequisite_state: another node is at it
+		return n, false, nil
+	}
+	return n, true, wrap(err)
 }
 
 // daysBefore lists the days before one that have partitions, or what is left of

@@ -38,8 +38,14 @@ var moves = map[surehook.Decision]string{
 
 // inOrder makes the server find rows in the order in which they were asked for,
 // by index: all transactions lock in one order, and none reads the whole table.
+// Different decisions are statements of their own, so their rows are locked
+// together before, by lockRows.
 const inOrder = `SELECT set_config('statement_timeout', '30s', true), set_config('idle_in_transaction_session_timeout', '30s', true),
-	set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
+	set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
+	set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)`
+
+const lockRows = `SELECT 1 FROM surehook.pending p JOIN unnest($1::bigint[], $2::bigint[]) x(event_key, endpoint_key)
+	ON p.event_key = x.event_key AND p.endpoint_key = x.endpoint_key ORDER BY p.event_key, p.endpoint_key FOR UPDATE OF p`
 
 // outcome is one of a batch, with what its move found.
 type outcome struct {
@@ -119,15 +125,15 @@ func (s *Store) recordIn(ctx context.Context, tx *terseTx, outcomes []surehook.O
 	var out surehook.Recorded
 	health := make(map[int64]*surehook.Tally)
 	all := rounds(outcomes)
-	for _, list := range all {
-		r := &round{list: list}
+	for i, list := range all {
+		r := &round{list: list, first: i == 0, only: len(all) == 1}
 		if err := s.move(ctx, tx, r); err != nil {
 			return out, err
 		}
 		if err := s.plan(ctx, tx, r); err != nil {
 			return out, err
 		}
-		if len(all) == 1 && r.quiet() {
+		if r.only && r.quiet() {
 			args, err := attemptArgs(r.attempts)
 			if err != nil {
 				return out, err
@@ -183,6 +189,8 @@ func compare(a, b int64) int {
 // round is outcomes of different deliveries, and what becomes of them.
 type round struct {
 	list     []*outcome
+	first    bool // of its batch
+	only     bool
 	now      int64
 	unwell   bool          // an endpoint has failed, or never succeeded
 	freed    row.Sequences // that rows went from
@@ -297,6 +305,13 @@ func (s *Store) giveKeys(ctx context.Context, tx pgx.Tx, round []*outcome, now i
 func (s *Store) move(ctx context.Context, tx pgx.Tx, r *round) error {
 	batch := &pgx.Batch{}
 	batch.Queue(inOrder)
+	if r.first { // it has all the rows of the later ones
+		events, endpoints, mixed := rowsOf(r.list)
+		batch.Queue(s.q(excludeAll), endpoints, s.opt.Schema+claimsOf)
+		if mixed || !r.only {
+			batch.Queue(s.q(lockRows), events, endpoints)
+		}
+	}
 	batch.Queue(s.q(`SELECT surehook.clock(), EXISTS (SELECT 1 FROM surehook.endpoints WHERE key = ANY($1) AND NOT deleted
 		AND (consecutive_failures > 0 OR last_success_at = 0))`), endpointsOf(r.list)).QueryRow(func(row pgx.Row) error {
 		return row.Scan(&r.now, &r.unwell)
@@ -319,6 +334,19 @@ func (s *Store) move(ctx context.Context, tx pgx.Tx, r *round) error {
 		})
 	}
 	return tx.SendBatch(ctx, batch).Close()
+}
+
+// rowsOf lists the rows that a round moves, and tells whether by different
+// decisions.
+func rowsOf(list []*outcome) (events, endpoints []int64, mixed bool) {
+	for _, o := range list {
+		if o.Decision == surehook.Note {
+			continue
+		}
+		events, endpoints = append(events, o.Delivery.EventKey), append(endpoints, o.Delivery.EndpointKey)
+		mixed = mixed || o.Decision != list[0].Decision
+	}
+	return events, endpoints, mixed
 }
 
 // endpointsOf lists the endpoints that were sent to, each once.
