@@ -22,6 +22,7 @@ var floors = map[string]int{
 	"signing":            0,
 	"store/internal/row": 0,
 	"internal/accept":    0,
+	"internal/move":      0,
 	"receiver":           1,
 	"profile":            1,
 	"internal/retry":     1,
@@ -53,6 +54,7 @@ var siblings = map[string]string{
 	"internal/cli -> examples/events": "the demo publishes the examples, from anywhere",
 	"store/internal/row -> ":          "what it writes down are the domain's values",
 	"internal/accept -> ":             "what it accepts are the domain's events",
+	"internal/move -> ":               "its errors are the domain's",
 }
 
 // exempt packages may import anything of the module, and nothing on a floor

@@ -87,6 +87,19 @@ var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 // Open connects, migrates the schema, and takes a lease on a new epoch. Any
 // number of processes may have one schema open.
 func Open(ctx context.Context, dsn string, opt Options) (*Store, error) {
+	s, err := dial(ctx, dsn, opt)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.start(ctx); err != nil {
+		s.disconnect()
+		return nil, fmt.Errorf("postgres: %w", err)
+	}
+	return s, nil
+}
+
+// dial opens the database and brings its schema up to date.
+func dial(ctx context.Context, dsn string, opt Options) (*Store, error) {
 	setDefaults(&opt)
 	if !schemaName.MatchString(opt.Schema) {
 		return nil, errors.New("postgres: schema: must be lower-case letters, digits and _, at most 63")
@@ -112,12 +125,13 @@ func Open(ctx context.Context, dsn string, opt Options) (*Store, error) {
 	s.ids.s = s
 	s.calls.ring = make(chan struct{}, 1)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	if err := s.start(ctx); err != nil {
-		s.cancel()
-		s.pool.Close()
-		return nil, fmt.Errorf("postgres: %w", err)
-	}
 	return s, nil
+}
+
+// disconnect is what a store that didn't start needs in place of Close.
+func (s *Store) disconnect() {
+	s.cancel()
+	s.pool.Close()
 }
 
 func setDefaults(o *Options) {
@@ -161,6 +175,9 @@ func poolConfig(dsn string, opt Options) (*pgxpool.Config, error) {
 
 // start takes a lease and begins the background work.
 func (s *Store) start(ctx context.Context) error {
+	if err := s.notFilling(ctx); err != nil {
+		return err
+	}
 	if err := s.ensurePartitions(ctx); err != nil {
 		return err
 	}

@@ -53,6 +53,8 @@ type Options struct {
 	TxLimit   time.Duration    // how long a Tx of the application's may keep the others waiting; 5 s
 	FreeFloor int64            // bytes free on the disk below which new events are refused; 0: 64 MiB, negative: off
 	OnBatch   func(BatchStats) // called after each transaction of the writer
+
+	source bool // it is opened to be moved
 }
 
 // BatchStats describes one transaction of the writer.
@@ -164,6 +166,11 @@ func (s *Store) prepare(ctx context.Context, c *conn) error {
 	if err := migrate(ctx, s.path); err != nil {
 		return err
 	}
+	if !s.opt.source {
+		if err := notMoved(c); err != nil {
+			return err
+		}
+	}
 	return s.takeOver(c, true)
 }
 
@@ -260,6 +267,11 @@ func (s *Store) closeReaders() error {
 func (s *Store) read(ctx context.Context, f func(c *conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
+	return s.snapshot(ctx, f)
+}
+
+// snapshot is read for as long as it takes.
+func (s *Store) snapshot(ctx context.Context, f func(c *conn) error) error {
 	var c *conn
 	select {
 	case <-s.closing:
