@@ -55,6 +55,7 @@ const (
 	EnvelopePayload     Envelope = "payload"     // data alone, byte for byte
 	EnvelopeThin        Envelope = "thin"        // {id, type, timestamp}: the receiver fetches the event
 	EnvelopeCloudEvents Envelope = "cloudevents" // CloudEvents 1.0, structured
+	EnvelopePylota      Envelope = "pylota"      // what the profile of that name sends for the standard one
 )
 
 // Why an endpoint is disabled.

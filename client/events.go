@@ -23,6 +23,7 @@ type Event struct {
 	TenantID   string          `json:"tenant_id,omitempty"`
 	IdentityID string          `json:"identity_id,omitempty"`
 	Owner      string          `json:"owner,omitempty"`
+	Sequence   int64           `json:"sequence,omitempty"` // place among the owner's events; read only
 	Subjects   []string        `json:"subjects,omitempty"`
 	OccurredAt string          `json:"occurred_at,omitempty"` // RFC 3339
 	CreatedAt  string          `json:"created_at,omitempty"`  // read only
@@ -56,7 +57,7 @@ func newID() string { return "evt_" + ulid.MustNew(ulid.Now(), rand.Reader).Stri
 // and escape it.
 func (e Event) encode() ([]byte, error) {
 	data := e.Data
-	e.Data, e.CreatedAt = nil, ""
+	e.Data, e.CreatedAt, e.Sequence = nil, "", 0
 	if e.ID == "" {
 		e.ID = newID()
 	}

@@ -51,6 +51,10 @@ type Profile struct {
 	UserAgent          string // "{version}" stands for the version
 	UserAgentSettable  bool
 
+	// Envelope is the body's form at endpoints that have the standard one; empty:
+	// the standard one.
+	Envelope surehook.Envelope
+
 	// PerAttempt: the body is rendered for each attempt rather than stored once.
 	PerAttempt bool
 	MaxBody    int // bytes; beyond it the data is clamped or the delivery is dead. 0: the server's bound

@@ -50,10 +50,12 @@ func standard() Profile {
 	}
 }
 
-// pylota is Standard Webhooks with thirteen attempts over about three days.
+// pylota is Standard Webhooks with thirteen attempts over about three days, and
+// the sequence of the event's owner in the body.
 func pylota() Profile {
 	p := standard()
 	p.Name = "pylota"
+	p.Envelope = surehook.EnvelopePylota
 	p.UserAgentSettable = true
 	p.Retry = surehook.RetryPolicy{
 		Waits: []time.Duration{30 * time.Second, 2 * time.Minute, 10 * time.Minute, 30 * time.Minute,

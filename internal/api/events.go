@@ -76,6 +76,7 @@ type EventView struct {
 	TenantID   text            `json:"tenant_id"`
 	IdentityID text            `json:"identity_id"`
 	Owner      text            `json:"owner"`
+	Sequence   ordinal         `json:"sequence" doc:"Its place among the owner's events, from 1 without gaps; null without an owner"`
 	Subjects   []string        `json:"subjects,omitempty"`
 	OccurredAt stamp           `json:"occurred_at"`
 	CreatedAt  stamp           `json:"created_at"`
@@ -84,7 +85,7 @@ type EventView struct {
 }
 
 func viewEvent(e *surehook.Event) EventView {
-	return EventView{ID: e.ID, Type: e.Type, TenantID: text(e.Tenant), IdentityID: text(e.Identity), Owner: text(e.Owner), Subjects: e.Subjects,
+	return EventView{ID: e.ID, Type: e.Type, TenantID: text(e.Tenant), IdentityID: text(e.Identity), Owner: text(e.Owner), Sequence: ordinal(e.Sequence), Subjects: e.Subjects,
 		OccurredAt: stamp(e.OccurredAt), CreatedAt: stamp(e.CreatedAt), Erased: e.Erased}
 }
 

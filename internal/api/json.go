@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"strconv"
 	"time"
 	"unicode/utf8"
 
@@ -173,6 +174,22 @@ func (t *text) UnmarshalJSON(data []byte) error {
 // Schema implements huma.SchemaProvider.
 func (text) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: "string", Nullable: true}
+}
+
+// ordinal is a number from 1 in an answer; 0 is null.
+type ordinal int64
+
+// MarshalJSON implements json.Marshaler.
+func (p ordinal) MarshalJSON() ([]byte, error) {
+	if p == 0 {
+		return []byte("null"), nil
+	}
+	return strconv.AppendInt(nil, int64(p), 10), nil
+}
+
+// Schema implements huma.SchemaProvider.
+func (ordinal) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: "integer", Format: "int64", Nullable: true}
 }
 
 // opt is an input that tells "not given" from null.

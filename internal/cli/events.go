@@ -137,7 +137,7 @@ func (c *cmd) eventGetCmd() *cobra.Command {
 			if c.json {
 				return c.out.value(ev)
 			}
-			return c.out.fields("id", ev.ID, "type", ev.Type, "tenant", ev.TenantID, "identity", ev.IdentityID, "owner", ev.Owner,
+			return c.out.fields("id", ev.ID, "type", ev.Type, "tenant", ev.TenantID, "identity", ev.IdentityID, "owner", ev.Owner, "sequence", ordinal(ev.Sequence),
 				"subjects", strings.Join(ev.Subjects, ", "), "occurred", moment(ev.OccurredAt), "accepted", moment(ev.CreatedAt), "data", printable(string(ev.Data)))
 		}),
 	}
@@ -145,6 +145,14 @@ func (c *cmd) eventGetCmd() *cobra.Command {
 	cc.Flags().BoolVar(&showAttempts, "attempts", false, "every request that it caused")
 	cc.MarkFlagsMutuallyExclusive("deliveries", "attempts")
 	return cc
+}
+
+// ordinal is a place in a sequence; 0 is none.
+func ordinal(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatInt(n, 10)
 }
 
 const noDeliveries = "no deliveries: no endpoint had asked for this event"

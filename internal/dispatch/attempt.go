@@ -20,6 +20,7 @@ const excerpt = 1 << 10 // of a failing receiver's answer
 const (
 	HeaderAttempt = "Surehook-Attempt"
 	HeaderCreated = "Surehook-Event-Time"
+	HeaderPlace   = "Surehook-Sequence" // of the event's owner; absent where it has none
 )
 
 // ReservedHeader tells names that an endpoint's own headers may not have.
@@ -64,18 +65,21 @@ func (d *Dispatcher) request(ctx context.Context, r *route, p *parcel, number in
 	case p.event.Erased:
 		return egress.Result{Code: surehook.EventUnavailable, Err: "the event was erased"}
 	}
-	body := p.body(r.Envelope)
+	body := p.body(r.envelope)
 	if r.profile.MaxBody > 0 && len(body) > r.profile.MaxBody {
 		return egress.Result{Code: surehook.PayloadTooLarge, Err: "the body is over " + strconv.Itoa(r.profile.MaxBody) + " bytes"}
 	}
 	ts := now.Unix()
-	h := make([]egress.Field, 0, len(r.header)+6)
+	h := make([]egress.Field, 0, len(r.header)+7)
 	h = append(h,
 		egress.Field{Name: signing.HeaderID, Value: p.event.ID},
 		egress.Field{Name: signing.HeaderTimestamp, Value: strconv.FormatInt(ts, 10)},
 		egress.Field{Name: signing.HeaderSignature, Value: r.signer.Sign(p.event.ID, ts, body)},
 		egress.Field{Name: HeaderAttempt, Value: strconv.Itoa(number)},
 		egress.Field{Name: HeaderCreated, Value: Timestamp(p.event.OccurredAt)})
+	if p.event.Sequence > 0 {
+		h = append(h, egress.Field{Name: HeaderPlace, Value: strconv.FormatInt(p.event.Sequence, 10)})
+	}
 	h = append(h, r.header...)
 	if d.opt.CarryTrace && p.event.Trace != "" {
 		h = append(h, egress.Field{Name: "traceparent", Value: p.event.Trace})

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"encoding/json"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 type parcel struct {
 	event  *surehook.Event
 	held   atomic.Int32 // rows in lanes and attempts that need it; see memory
-	bodies [4]atomic.Pointer[[]byte]
+	bodies [5]atomic.Pointer[[]byte]
 }
 
 func newParcel(e *surehook.Event) *parcel { return &parcel{event: e} }
@@ -41,6 +42,8 @@ func envelopeIndex(env surehook.Envelope) int {
 		return 2
 	case surehook.EnvelopeCloudEvents:
 		return 3
+	case surehook.EnvelopePylota:
+		return 4
 	}
 	return 0
 }
@@ -72,12 +75,39 @@ func Render(e *surehook.Event, env surehook.Envelope) []byte {
 		b = member(append(b, ','), "time", Timestamp(e.OccurredAt))
 		b = append(b, `,"datacontenttype":"application/json","data":`...)
 		return append(append(b, data...), '}')
+	case surehook.EnvelopePylota:
+		return append(append(pylotaHead(b, e), data...), '}')
 	}
 	b = member(append(b, '{'), "id", e.ID)
 	b = member(append(b, ','), "type", e.Type)
 	b = member(append(b, ','), "timestamp", Timestamp(e.OccurredAt))
 	b = append(b, `,"data":`...)
 	return append(append(b, data...), '}')
+}
+
+// pylotaVersion is that of the envelope's form, which its receivers know.
+const pylotaVersion = "2026-10-01"
+
+// pylotaHead is all of the envelope before the data. What an event hasn't is null.
+func pylotaHead(b []byte, e *surehook.Event) []byte {
+	b = member(append(b, '{'), "id", e.ID)
+	b = member(append(b, ','), "type", e.Type)
+	b = member(append(b, ','), "api_version", pylotaVersion)
+	b = member(append(b, ','), "occurred_at", Timestamp(e.OccurredAt))
+	b = orNull(append(b, ','), "tenant_id", e.Tenant)
+	b = orNull(append(b, ','), "identity_id", e.Identity)
+	if e.Sequence == 0 {
+		return append(b, `,"sequence":null,"data":`...)
+	}
+	b = strconv.AppendInt(append(b, `,"sequence":`...), e.Sequence, 10)
+	return append(b, `,"data":`...)
+}
+
+func orNull(b []byte, name, value string) []byte {
+	if value != "" {
+		return member(b, name, value)
+	}
+	return append(append(append(b, '"'), name...), `":null`...)
 }
 
 // Timestamp is how times stand in bodies: RFC 3339, UTC, milliseconds.

@@ -192,3 +192,19 @@ func TestReservedHeaders(t *testing.T) {
 		}
 	}
 }
+
+// The form that its receivers know: a change breaks them.
+func TestPylotaEnvelope(t *testing.T) {
+	e := &surehook.Event{ID: "evt_1", Type: "message.received", Tenant: "acme", Identity: "ali", Owner: "ali", Sequence: 7,
+		OccurredAt: time.UnixMilli(1_700_000_000_123), Data: []byte(`{ "a": 1.0 }`)}
+	want := `{"id":"evt_1","type":"message.received","api_version":"2026-10-01","occurred_at":"2023-11-14T22:13:20.123Z",` +
+		`"tenant_id":"acme","identity_id":"ali","sequence":7,"data":{ "a": 1.0 }}`
+	if got := string(Render(e, surehook.EnvelopePylota)); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	e.Tenant, e.Identity, e.Sequence = "", "", 0
+	want = strings.NewReplacer(`"acme"`, "null", `"ali"`, "null", `:7,`, `:null,`).Replace(want)
+	if got := string(Render(e, surehook.EnvelopePylota)); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}

@@ -32,6 +32,7 @@ type route struct {
 	*surehook.Endpoint
 	live        bool // enabled and not deleted
 	profile     profile.Profile
+	envelope    surehook.Envelope // of the body: the endpoint's, or the profile's own
 	retry       surehook.RetryPolicy
 	timeout     time.Duration
 	concurrency int
@@ -48,8 +49,11 @@ func (d *Dispatcher) compile(e *surehook.Endpoint) *route {
 	if !ok {
 		p = profile.Standard
 	}
-	r := &route{Endpoint: e, live: e.Enabled && !e.Deleted, profile: p, retry: p.Retry.With(e.Limits), timeout: p.Timeout, concurrency: defaultConcurrency,
+	r := &route{Endpoint: e, live: e.Enabled && !e.Deleted, profile: p, envelope: e.Envelope, retry: p.Retry.With(e.Limits), timeout: p.Timeout, concurrency: defaultConcurrency,
 		expires: d.now().Add(secretTTL)}
+	if p.Envelope != "" && (e.Envelope == "" || e.Envelope == surehook.EnvelopeStandard) {
+		r.envelope = p.Envelope
+	}
 	if e.Limits.Timeout > 0 {
 		r.timeout = e.Limits.Timeout
 	}
