@@ -238,3 +238,42 @@ func TestProofPostgresPooler(t *testing.T) {
 		})
 	}
 }
+
+// The primary is lost, and its synchronous standby takes over: all that was
+// accepted is there.
+func TestProofPostgresFailover(t *testing.T) {
+	for range rounds(1, 5) {
+		primary := startServer(t, pgserver.Config{Settings: map[string]string{"fsync": "off"}})
+		standby, err := primary.Standby(t.Context(), pgserver.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := standby.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		if err := primary.SetSettings(t.Context(), map[string]string{"synchronous_standby_names": standby.Name()}); err != nil {
+			t.Fatal(err)
+		}
+		c := newCluster(t, 2, fmt.Sprintf("postgres://postgres@127.0.0.1:%d,127.0.0.1:%d/postgres?sslmode=disable&target_session_attrs=read-write", primary.Port(), standby.Port()))
+		stop := c.publish(0)
+		<-time.After(time.Duration(500+rand.IntN(500)) * time.Millisecond)
+		if err := primary.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range c.nodes {
+			s.until(http.StatusServiceUnavailable, 8*time.Second)
+		}
+		if err := standby.Promote(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range c.nodes {
+			s.until(http.StatusOK, 10*time.Second)
+		}
+		<-time.After(500 * time.Millisecond)
+		stop()
+		c.settle(2, 100)
+		c.end()
+	}
+}
