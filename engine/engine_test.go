@@ -76,6 +76,7 @@ func TestA17_InvalidUTF8IsRefused(t *testing.T) {
 	}
 }
 
+// B-01: a retry hours later is signed for its own time, under the same id.
 func TestB01_FreshTimestampAndSameIDOnRetry(t *testing.T) {
 	b := start(t)
 	r := receivertest.New(t, fails(1, 500))
@@ -125,6 +126,7 @@ func TestB04_EveryPathIsSigned(t *testing.T) {
 	}
 }
 
+// E-01: one event, five retries, one an endpoint.
 func TestE01_EachEndpointHasItsOwnRetries(t *testing.T) {
 	b := start(t)
 	var rs []*receivertest.Receiver
@@ -145,6 +147,7 @@ func TestE01_EachEndpointHasItsOwnRetries(t *testing.T) {
 	}
 }
 
+// D-05: a limit of three is three requests, three attempts and a dead letter.
 func TestD05_LimitIsKeptThenDeadLetter(t *testing.T) {
 	b := start(t)
 	r := receivertest.New(t, always(receivertest.Answer{Status: 403, Body: "no\x00\xff"})) // H-02, H-03
@@ -234,6 +237,8 @@ func TestG08_ReplaysThatCantBe(t *testing.T) {
 	}
 }
 
+// D-15, D-17: a 410 ends its own delivery and the endpoint; what was due behind it
+// ends visibly, and nothing is asked again.
 func TestD15_GoneDisablesAndEndsWhatIsDue(t *testing.T) {
 	notices := make(chan engine.Notice, 1)
 	b := start(t, func(o *engine.Options) { o.Notify = func(n engine.Notice) { notices <- n } })
@@ -309,6 +314,7 @@ func TestE05_BlackHoleHoldsNobodyUp(t *testing.T) {
 	}
 }
 
+// E-06: as many at once as the endpoint's limit says.
 func TestE06_ConcurrentWithinAnEndpoint(t *testing.T) {
 	b := start(t)
 	gate := make(chan struct{})

@@ -164,6 +164,7 @@ func waitIdle(t *testing.T, store surehook.Store) {
 	}
 }
 
+// E-13: in order where the endpoint says so, many at once, with failures between.
 func TestOrderOnSQLite(t *testing.T) {
 	s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "surehook.db"), sqlite.Options{})
 	if err != nil {

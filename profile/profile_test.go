@@ -40,6 +40,7 @@ func code(status int) surehook.Code {
 	return surehook.Status5xx
 }
 
+// D-08: only what no other attempt could change is final.
 func TestD08_NetworkErrorsAreRetried(t *testing.T) {
 	for _, p := range every(t) {
 		for _, c := range []surehook.Code{surehook.DNS, surehook.Connect, surehook.TLS, surehook.Timeout, surehook.SSRFBlocked} {
@@ -57,6 +58,7 @@ func TestD08_NetworkErrorsAreRetried(t *testing.T) {
 	}
 }
 
+// D-09: a 204 is as good as a 200.
 func TestD09_Any2xxSucceeds(t *testing.T) {
 	for _, p := range every(t) {
 		for status := 200; status <= 299; status++ {
@@ -83,6 +85,7 @@ func TestD11_A3xxIsAFailure(t *testing.T) {
 	}
 }
 
+// D-15, D-17: a 410 ends its delivery in every profile.
 func TestD15_A410NeverStaysDue(t *testing.T) {
 	for name, want := range map[string]Decision{"standard": Disable, "pylota": Disable, "sentinel": Dead, "purple-wolf": Dead} {
 		p, _ := ByName(name)
@@ -97,6 +100,7 @@ func TestD15_A410NeverStaysDue(t *testing.T) {
 	}
 }
 
+// D-16: a 404 isn't a 410.
 func TestD16_A404IsRetriedSinceDeploysCauseIt(t *testing.T) {
 	for name, want := range map[string]Decision{"standard": Retry, "pylota": Retry, "sentinel": Retry, "purple-wolf": Dead} {
 		p, _ := ByName(name)
@@ -106,7 +110,7 @@ func TestD16_A404IsRetriedSinceDeploysCauseIt(t *testing.T) {
 	}
 }
 
-// The published table of 4xx and 5xx answers.
+// D-18: the published table of 4xx and 5xx answers.
 func TestD18_StatusTable(t *testing.T) {
 	statuses := []int{400, 401, 403, 404, 405, 408, 409, 413, 415, 422, 425, 429, 499, 500, 502, 503, 504, 599, 100, 600, 999}
 	dead := map[string][]int{
@@ -148,7 +152,7 @@ func TestThrottle(t *testing.T) {
 	}
 }
 
-// The schedules of the documents, before jitter.
+// D-22: the schedules of the documents, before jitter.
 func TestD22_Schedules(t *testing.T) {
 	for _, c := range []struct {
 		name     string

@@ -66,6 +66,8 @@ func TestA01_SignatureCoversTheBytesAsGiven(t *testing.T) {
 	}
 }
 
+// B-01: a strict receiver takes the second attempt's, hours later, and not the
+// first one's any more.
 func TestB01_EachAttemptHasItsOwnSignature(t *testing.T) {
 	k := mustSecret(t, sample)
 	s := mustSigner(t, k)

@@ -221,6 +221,7 @@ func TestOneProbeAtATime(t *testing.T) {
 	})
 }
 
+// E-04: a panic inside one attempt ends that delivery, and no other.
 func TestE04_PanicsAreIsolated(t *testing.T) {
 	var observed atomic.Int32
 	bubble(t, func(k *desk) {

@@ -56,6 +56,7 @@ func TestK10_URLWithoutPath(t *testing.T) {
 	}
 }
 
+// nothing is decoded on the way to the request line; and no URL is signed.
 func TestA14_EscapesSurvive(t *testing.T) {
 	rc := newReceiver(t, nil, answering(noContent))
 	const tail = "/x%2Fy?tok=a%2Bb%20c"
@@ -168,6 +169,7 @@ func TestStatusCodes(t *testing.T) {
 	}
 }
 
+// D-09, on the wire.
 func TestD09_NoContentIsSuccess(t *testing.T) {
 	rc := newReceiver(t, nil, answering(noContent))
 	if res := post(t, local(t), rc.url(), "{}"); res.Code != surehook.OK || res.Status != 204 || res.Body != nil || res.Truncated {

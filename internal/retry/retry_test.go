@@ -22,6 +22,8 @@ func growing(base time.Duration) surehook.RetryPolicy {
 	return surehook.RetryPolicy{Base: base, Factor: 2, Max: 24 * time.Hour, Attempts: 1 << 20, JitterLow: -0.2, JitterHigh: 0.2}
 }
 
+// D-01: bounded before it is a Duration, the wait is never nothing, negative or
+// over the maximum, and never shorter than the one before.
 func TestD01_NoAttemptNumberOverflows(t *testing.T) {
 	for _, base := range []time.Duration{0, 1, time.Millisecond, 30 * time.Second, time.Hour, 100 * 24 * time.Hour, math.MaxInt64} {
 		p, last := growing(base), time.Duration(0)
@@ -41,12 +43,14 @@ func TestD01_NoAttemptNumberOverflows(t *testing.T) {
 	}
 }
 
+// D-02: a power within its bounds times a base may still be too much.
 func TestD02_BoundedExponentStillReachesTheMaximumOnly(t *testing.T) {
 	if d := Table(growing(30*time.Second), 31); d != 24*time.Hour {
 		t.Fatal(d)
 	}
 }
 
+// D-03: no number of attempts brings the wait back to nothing.
 func TestD03_WaitStaysAtTheMaximum(t *testing.T) {
 	for _, k := range []int{63, 64, 65, 66, 1000, math.MaxInt} {
 		if d := Table(growing(time.Hour), k); d != 24*time.Hour {
@@ -55,6 +59,7 @@ func TestD03_WaitStaysAtTheMaximum(t *testing.T) {
 	}
 }
 
+// D-04: whatever wait and random number it is asked for.
 func TestD04_JitterNeverPanics(t *testing.T) {
 	odd := []float64{0, -1, 1, 2, 1e300, -1e300, math.NaN(), math.Inf(1), math.Inf(-1), 0.5}
 	for _, wait := range []time.Duration{math.MinInt64, -1, 0, 1, time.Hour, math.MaxInt64} {
@@ -71,6 +76,7 @@ func TestD04_JitterNeverPanics(t *testing.T) {
 	}
 }
 
+// D-05: a limit of three is three sends.
 func TestD05_AttemptsEnd(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -145,6 +151,8 @@ func TestD19_RetryAfterStretchesOnly(t *testing.T) {
 	}
 }
 
+// D-20: seconds and the three forms of a date; everything else is as good as
+// nothing. D-19's test has the bounds.
 func TestD20_RetryAfterForms(t *testing.T) {
 	now := time.Date(2026, 10, 21, 7, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
@@ -199,6 +207,7 @@ func FuzzParseRetryAfter(f *testing.F) {
 	})
 }
 
+// D-22: ten minutes of an outage cost three tries.
 func TestD22_NoBurstDuringAnOutage(t *testing.T) {
 	var clock time.Duration
 	sends := 1
