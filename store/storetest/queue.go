@@ -20,7 +20,7 @@ var queueTests = map[string]func(*env){
 	"End/only what is due, with letters":        endDue,
 	"End/everything, without letters":           endAll,
 	"End/up to a limit, never held rows":        endLimit,
-	"Crash/a new start frees rows":              crashFrees,
+	"Crash/a new start frees rows (C-03)":       crashFrees,
 	"Pending/counts by state":                   pendingCounts,
 }
 
