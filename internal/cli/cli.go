@@ -176,7 +176,7 @@ the guard or a signature), 5 unavailable.`,
 	root.PersistentFlags().BoolVar(&c.json, "json", false, "write JSON, one value a line")
 	root.AddGroup(&cobra.Group{ID: "run", Title: "Running:"}, &cobra.Group{ID: "client", Title: "Through the API (SUREHOOK_URL, SUREHOOK_KEY):"},
 		&cobra.Group{ID: "tools", Title: "Tools:"})
-	add(root, "run", c.serveCmd(), c.demoCmd(), c.listenCmd(), c.backupCmd(), c.restoreCmd(), c.secretsCmd())
+	add(root, "run", c.serveCmd(), c.demoCmd(), c.listenCmd(), c.backupCmd(), c.restoreCmd(), c.migrateStoreCmd(), c.secretsCmd())
 	add(root, "client", c.clientCmds()...)
 	add(root, "tools", c.signCmd(), c.verifyCmd(), c.guardCmd(), c.versionCmd())
 	root.SetCompletionCommandGroupID("tools")

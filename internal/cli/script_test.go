@@ -19,10 +19,11 @@ import (
 	"github.com/surehook/surehook/engine"
 	"github.com/surehook/surehook/internal/app"
 	"github.com/surehook/surehook/internal/config"
+	"github.com/surehook/surehook/internal/pgserver"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"surehook": func() { os.Exit(Main(context.Background(), Process())) }})
+	testscript.Main(pgserver.Suite{M: m}, map[string]func(){"surehook": func() { os.Exit(Main(context.Background(), Process())) }})
 }
 
 // Scripts that need no server.

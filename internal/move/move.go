@@ -83,7 +83,7 @@ type Target interface {
 	Finish(ctx context.Context, id, config int64, old, next *State) error
 }
 
-// Progress hears how far a move is.
+// Progress hears how far a move is: first at the start of a step, without a table.
 type Progress func(step, table string, done, total int64)
 
 // TableReport is one table on both sides.
@@ -127,7 +127,7 @@ func Run(ctx context.Context, src Source, dst Target, progress Progress) (Report
 	case err != nil:
 		return out, err
 	case !r.st.Finished.IsZero():
-		out.Already, out.Rows = true, r.st.Rows
+		out.Already, out.Rows, out.Tables = true, r.st.Rows, []TableReport{}
 		return out, nil
 	}
 	for _, t := range Tables {
@@ -137,10 +137,12 @@ func Run(ctx context.Context, src Source, dst Target, progress Progress) (Report
 		}
 		r.total += n
 	}
+	progress("moving", "", r.st.Rows, r.total)
 	err = r.copy(ctx)
 	if out.Rows = r.st.Rows; err != nil {
 		return out, err
 	}
+	progress("comparing", "", 0, r.total)
 	if out.Tables, err = r.compare(ctx); err != nil {
 		return out, err
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/surehook/surehook"
 	"github.com/surehook/surehook/internal/move"
 	"github.com/surehook/surehook/internal/pgserver"
@@ -172,8 +174,40 @@ func killed(t *testing.T, f *filled, want move.Report) {
 	same(t, r, want)
 }
 
+// A call that is told to stop does so between two batches, and the next one goes
+// on, whichever it was.
+func TestCancelled(t *testing.T) {
+	path, dsn := small(t), pgserver.Database(t)
+	for call := 0; ; call++ {
+		ctx, cancel := context.WithCancel(t.Context())
+		calls := 0
+		r, err := try(ctx, path, dsn, nil, func(string, string, int64, int64) {
+			if calls++; calls > call+1 {
+				cancel()
+			}
+		})
+		done := ctx.Err() == nil
+		cancel()
+		switch {
+		case done && err == nil && r.Resumed && call > 2:
+			return
+		case done || err == nil || call > 20:
+			t.Fatal(call, r, err)
+		}
+	}
+}
+
 // goesOn starts an engine on what was moved.
 func goesOn(t *testing.T, f *filled, dsn string) {
+	conn, err := pgx.Connect(t.Context(), dsn)
+	f.must(t, err)
+	defer func() { _ = conn.Close(context.Background()) }()
+	var ids, config bool
+	f.must(t, conn.QueryRow(t.Context(), `SELECT (SELECT last_value FROM surehook.ids) > (SELECT max(id) FROM (SELECT id FROM surehook.pending UNION ALL SELECT pending_id FROM surehook.dead_letters) x),
+		(SELECT value FROM surehook.counters WHERE name = 'config') > (SELECT max(changed) FROM surehook.endpoints)`).Scan(&ids, &config))
+	if !ids || !config {
+		t.Error("ids or versions would be given out again", ids, config)
+	}
 	store, err := postgres.Open(t.Context(), dsn, postgres.Options{})
 	if err != nil {
 		t.Fatal(err)
