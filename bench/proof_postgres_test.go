@@ -158,7 +158,7 @@ func TestProofPostgresCrash(t *testing.T) {
 	c.end()
 }
 
-// The database goes in each of the ways that it can: publishers hear no false
+// O-07: the database goes in each of the ways that it can: publishers hear no false
 // yes, /readyz tells the truth, and the nodes come back by themselves.
 func TestProofPostgresRestart(t *testing.T) {
 	pg := startServer(t, pgserver.Config{})

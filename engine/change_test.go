@@ -50,6 +50,7 @@ func TestL07_RotationSignsWithBoth(t *testing.T) {
 	verify(t, fourth, r.Wait(t, 4)[3])
 }
 
+// a retry goes where the endpoint is now.
 func TestR03_RetryUsesCurrentSettings(t *testing.T) {
 	b := start(t)
 	old := receivertest.New(t, always(receivertest.Answer{Status: 500}))
@@ -77,6 +78,7 @@ func TestR03_RetryUsesCurrentSettings(t *testing.T) {
 	}
 }
 
+// rows of a deleted endpoint go without a request.
 func TestR02_NothingIsSentToADeletedEndpoint(t *testing.T) {
 	b := start(t)
 	r := receivertest.New(t, always(receivertest.Answer{Status: 500}))
@@ -140,6 +142,7 @@ func TestC02_StopFreesWhatWasNotSent(t *testing.T) {
 	}
 }
 
+// S-02: what a stop cut off was no attempt.
 func TestS02_ShutdownIsNoFailure(t *testing.T) {
 	b := start(t)
 	r := receivertest.New(t, always(receivertest.Answer{Hang: true}))

@@ -179,6 +179,7 @@ func TestD05_LimitIsKeptThenDeadLetter(t *testing.T) {
 	}
 }
 
+// G-01: a replay is never the same as the one before.
 func TestG01_EveryReplayIsARequest(t *testing.T) {
 	b := start(t)
 	r := receivertest.New(t, nil)
@@ -194,6 +195,7 @@ func TestG01_EveryReplayIsARequest(t *testing.T) {
 	}
 }
 
+// G-03: there is one row, so a replay is the retry, now.
 func TestG03_ReplayTakesTheScheduledRetryOver(t *testing.T) {
 	b := start(t)
 	r := receivertest.New(t, fails(1, 500))
@@ -210,6 +212,7 @@ func TestG03_ReplayTakesTheScheduledRetryOver(t *testing.T) {
 	}
 }
 
+// G-08: what can't be replayed is refused, and nothing of it queued.
 func TestG08_ReplaysThatCantBe(t *testing.T) {
 	b := start(t)
 	r := receivertest.New(t, nil)

@@ -260,7 +260,7 @@ func TestAStormOfChanges(t *testing.T) {
 	b.idle()
 }
 
-// A step of a replay that isn't written is made again, not passed over.
+// O-02: a step of a replay that isn't written is made again, not passed over.
 func TestReplayStepsAreRepeatedAfterAFault(t *testing.T) {
 	b, f := flawed(t)
 	r := receivertest.New(t, nil)

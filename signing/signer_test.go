@@ -86,6 +86,7 @@ func TestB01_EachAttemptHasItsOwnSignature(t *testing.T) {
 	}
 }
 
+// L-01: the key is what the text of the secret stands for.
 func TestL01_ReferenceLibraryAgreesBothWays(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		key := rapid.SliceOfN(rapid.Byte(), MinSecret, MaxSecret).Draw(t, "key")
@@ -143,6 +144,7 @@ func TestMACEqualsTheStandardLibrarys(t *testing.T) {
 	})
 }
 
+// L-07: both, the new one first, and then the new one alone.
 func TestL07_OverlapSignsWithBothNewFirst(t *testing.T) {
 	older, newer := mustSecret(t, sample), mustSecret(t, "whsec_"+encoded(32))
 	now := time.Unix(1614265330, 0)

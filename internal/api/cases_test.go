@@ -126,6 +126,7 @@ func TestE15_AnEmptyFilterIsRefused(t *testing.T) {
 	}
 }
 
+// G-01: three replays, a double click, and one too soon.
 func TestG01_EveryReplayIsAnswered(t *testing.T) {
 	s := open(t)
 	r := receivertest.New(t, nil)
@@ -165,6 +166,7 @@ func TestG01_EveryReplayIsAnswered(t *testing.T) {
 	}
 }
 
+// G-03: the scheduled retry is gone with it.
 func TestG03_ReplayTakesTheScheduledRetryOver(t *testing.T) {
 	s := open(t)
 	r := receivertest.New(t, refuse)
@@ -185,6 +187,7 @@ func TestG03_ReplayTakesTheScheduledRetryOver(t *testing.T) {
 	}
 }
 
+// G-05: each way of asking ends on the wire.
 func TestG05_EveryWayOfReplayingIsARequest(t *testing.T) {
 	s := open(t)
 	r, hook, event, letter := dead(s)
@@ -230,6 +233,7 @@ func TestG06_EventsForADisabledEndpointAreKept(t *testing.T) {
 	r.Wait(t, 10)
 }
 
+// G-08: each reason has its answer.
 func TestG08_WhatCantBeReplayedIsSaid(t *testing.T) {
 	s := open(t)
 	r, hook, event, letter := dead(s)
@@ -289,6 +293,7 @@ func TestG09_ReplayLeavesHistory(t *testing.T) {
 	}
 }
 
+// H-05: bytes are shown as text where they are text, and as base64 where not.
 func TestH05_AnswersAreShownSafely(t *testing.T) {
 	s := open(t)
 	for _, body := range []string{`<img src=x onerror=alert(1)>`, "\x00\xff\xfe", "Привет \u2028 </script>", "\x01\x1b[31m"} { // Q-04

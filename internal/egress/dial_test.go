@@ -50,6 +50,7 @@ func mute(t *testing.T) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4(in4.Addr), uint16(in4.Port))
 }
 
+// I-21: any of the addresses will do, soon.
 func TestI21_FallsBackBetweenFamilies(t *testing.T) {
 	for name, tc := range map[string]struct {
 		addrs []string

@@ -31,16 +31,19 @@ func blockedAddrs(t *testing.T, addrs ...string) {
 	}
 }
 
+// J-01: an IPv4 address in IPv6 clothes is judged as what it is.
 func TestJ01_MappedIPv6(t *testing.T) {
 	refusedURLs(t, "https://[::ffff:127.0.0.1]/", "https://[::ffff:7f00:1]/", "https://[::ffff:169.254.169.254]/")
 	blockedAddrs(t, "::ffff:127.0.0.1", "::ffff:7f00:1", "::ffff:169.254.169.254")
 }
 
+// J-02: addresses that lead to others by a tunnel are none.
 func TestJ02_6to4AndTeredo(t *testing.T) {
 	refusedURLs(t, "https://[2002:7f00:1::1]/", "https://[2001:0:4136:e378:8000:63bf:3fff:fdd2]/")
 	blockedAddrs(t, "2002:7f00:1::1", "2001:0:4136:e378:8000:63bf:3fff:fdd2")
 }
 
+// J-03: all that IANA's registries call special, each range at both of its ends.
 func TestJ03_TheWholeList(t *testing.T) {
 	blockedAddrs(t, "64:ff9b::7f00:1", "::7f00:1", "fec0::1", "100.64.0.1", "198.18.0.1", "192.0.0.1", "240.0.0.1",
 		"2001:db8::1", "5f00::1", "3fff::1", "100::1", "64:ff9b:1::1")
@@ -63,23 +66,27 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return a
 }
 
+// J-04: a number, however it is written, is no host name.
 func TestJ04_NumericSpellings(t *testing.T) {
 	refusedURLs(t, "https://2130706433/", "https://0x7f000001/", "https://0177.0.0.1/", "https://127.1/", "https://0/",
 		"https://0X7F.1/", "https://1.1.1.1/", "https://1.1.1.1./", "https://0x/")
 	blockedAddrs(t, "100.64.0.1", "100.127.255.255")
 }
 
+// J-05, J-06: brackets are seen as the addresses that they hold.
 func TestJ05_J06_Brackets(t *testing.T) {
 	refusedURLs(t, "https://[::1]/", "https://[::1]:8443/", "https://[fe80::1%25eth0]/", "https://[fd12:3456::1]:80/",
 		"https://[2606:4700::1]:443/", "https://[]/", "https://[::1/", "https://::1]/")
 }
 
+// J-07: one parser, and nothing that another one could read otherwise.
 func TestJ07_ParsersThatDisagree(t *testing.T) {
 	refusedURLs(t, "https://good.example.com%40evil.example.com/", "https://good.example.com@evil.example.com/",
 		"https://h.example.com\\@evil.example.com/", "https://h.exa\tmple.com/", "https://h.example.com/\r\n", "https://h.example.com/a b",
 		"https://h.example.com/\x00", " https://h.example.com/", "https://h.example.com/\xff", "https://h.example.com/%zz", "https:///h.example.com/")
 }
 
+// J-11: the environment's proxy would see the target in our place.
 func TestJ11_EnvironmentProxyIsIgnored(t *testing.T) {
 	proxy := newReceiver(t, nil, func(p *peer) { p.request() })
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"} {
@@ -95,6 +102,7 @@ func TestJ11_EnvironmentProxyIsIgnored(t *testing.T) {
 	}
 }
 
+// J-12: what is lifted is what was named, and a refusal names the setting.
 func TestJ12_AllowedNetworks(t *testing.T) {
 	cfg := Config{AllowNetworks: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}
 	names := resolving("ci.corp", "10.1.2.3")
@@ -149,6 +157,7 @@ func TestLocalhostInsideAllowedNetworks(t *testing.T) {
 	}
 }
 
+// J-13: one blocked address among good ones is a reason, and may be repaired.
 func TestJ13_LinkLocalAAAA(t *testing.T) {
 	c := newClient(t, Config{Resolver: resolving("hooks.example.com", pub4, "fe80::1")})
 	res := post(t, c, hooks, "{}")
@@ -158,6 +167,7 @@ func TestJ13_LinkLocalAAAA(t *testing.T) {
 	}
 }
 
+// J-14: our own hosts are no targets.
 func TestJ14_OwnHosts(t *testing.T) {
 	g := NewGuard(loopback, []string{"API.Example.com.", "127.0.0.1:8080"})
 	for u, ok := range map[string]bool{

@@ -189,6 +189,7 @@ func framer(goawayAfter int, bodies chan<- string) func(*peer) {
 	}
 }
 
+// I-04, I-05: after a GOAWAY the body goes out whole on another connection.
 func TestI04_I05_GoAwayKeepsBodies(t *testing.T) {
 	ca := newAuthority(t)
 	conf := ca.serverConfig(t, "hooks.example.com")

@@ -130,6 +130,7 @@ func TestH06_TinyChunksAreBounded(t *testing.T) {
 	}
 }
 
+// H-07: nothing is inflated, nor asked for.
 func TestH07_GzipBombIsNotInflated(t *testing.T) {
 	var z bytes.Buffer
 	zw := gzip.NewWriter(&z)
@@ -243,6 +244,7 @@ func TestH09_BlackHoleHoldsNothing(t *testing.T) {
 	}
 }
 
+// H-14: the answer's limit cuts the answer.
 func TestH14_ResponseLimitIsNotTheRequests(t *testing.T) {
 	rc := newReceiver(t, nil, answering("HTTP/1.1 200 OK\r\nContent-Length: 2000\r\n\r\n"+strings.Repeat("r", 2000)))
 	c := newClient(t, Config{AllowNetworks: loopback, MaxResponseBody: 1024})
@@ -265,6 +267,7 @@ func TestI14_TwoContentLengths(t *testing.T) {
 	}
 }
 
+// I-15: we expect nothing, and bear with interim answers.
 func TestI15_InterimAnswers(t *testing.T) {
 	rc := newReceiver(t, nil, answering("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"+noContent))
 	c := local(t)
@@ -332,6 +335,8 @@ func TestEarlyAnswerToABigBody(t *testing.T) {
 	want(t, res, surehook.Status4xx, "answered 413")
 }
 
+// I-02, I-03: a request whose connection broke is a failed attempt, once, whatever its
+// headers are called.
 func TestI02_I03_NothingIsResent(t *testing.T) {
 	rc := newReceiver(t, nil, func(p *peer) {
 		for i := 0; p.request(); i++ {
@@ -394,6 +399,7 @@ func TestUnaskedBytesAreNotAnAnswer(t *testing.T) {
 	}
 }
 
+// S-02: a time-out, a shutdown, and both.
 func TestS02_TimeoutIsNotShutdown(t *testing.T) {
 	arrived := make(chan struct{}, 10)
 	rc := newReceiver(t, nil, func(p *peer) {

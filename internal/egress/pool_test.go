@@ -15,6 +15,7 @@ import (
 	"github.com/surehook/surehook"
 )
 
+// I-08: as many idle connections as there may be, of however many hosts.
 func TestI08_SocketsAreBounded(t *testing.T) {
 	names := resolving("x")
 	rc := newReceiver(t, nil, answering(noContent))
@@ -34,6 +35,7 @@ func TestI08_SocketsAreBounded(t *testing.T) {
 	}
 }
 
+// I-09, I-07: an answer is read to its end, so its connection goes on; no port is used up.
 func TestI09_OneConnectionForMany(t *testing.T) {
 	rc := newReceiver(t, nil, answering("HTTP/1.1 200 OK\r\nContent-Length: 2048\r\n\r\n"+strings.Repeat("b", 2048)))
 	c := local(t)
@@ -45,6 +47,7 @@ func TestI09_OneConnectionForMany(t *testing.T) {
 	}
 }
 
+// I-07: the same with chunks.
 func TestI07_ChunkedBodiesKeepTheConnection(t *testing.T) {
 	rc := newReceiver(t, nil, answering("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-T: 1\r\n\r\n"))
 	c := local(t)
@@ -75,6 +78,7 @@ type clock struct{ off atomic.Int64 }
 func (k *clock) now() time.Time          { return time.Now().Add(time.Duration(k.off.Load())) }
 func (k *clock) advance(d time.Duration) { k.off.Add(int64(d)) }
 
+// I-11: a connection lives no longer than the answer that led to it.
 func TestI11_MovesWithDNS(t *testing.T) {
 	one := newReceiver(t, nil, answering(noContent))
 	two := newReceiver(t, nil, answering(noContent))

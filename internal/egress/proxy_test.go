@@ -52,6 +52,7 @@ func through(t *testing.T, cfg Config, proxy string) *Client {
 	return newClient(t, cfg)
 }
 
+// I-13, I-19: through a proxy on a private address, with the same head.
 func TestI13_I19_ExplicitProxy(t *testing.T) {
 	ca := newAuthority(t)
 	rc := newReceiver(t, ca.serverConfig(t, "hooks.example.com"), answering(noContent))
@@ -83,6 +84,7 @@ func TestProxyOverTLS(t *testing.T) {
 	want(t, post(t, c, hooks, "{}"), "", "")
 }
 
+// I-19: the proxy is no way around the guard.
 func TestI19_TargetIsJudgedBeforeTheProxy(t *testing.T) {
 	px := tunnel(t, nil, netip.AddrPort{}, established)
 	names := resolving("in.example.com", "10.0.0.5")

@@ -26,9 +26,11 @@ func secured(t *testing.T, conf *tls.Config, cfg Config, script func(*peer)) (*r
 	return rc, c
 }
 
+// I-17, I-18: trust is added by name of an authority or a certificate, and never lifted.
 func TestI17_I18_CustomCA(t *testing.T) {
 	ca, other := newAuthority(t), newAuthority(t)
-	self, err := x509.ParseCertificate(other.issue(t, time.Now().Add(time.Hour), "hooks.example.com").Certificate[0])
+	own := other.issue(t, time.Now().Add(time.Hour), "hooks.example.com")
+	self, err := x509.ParseCertificate(own.Certificate[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,6 +44,8 @@ func TestI17_I18_CustomCA(t *testing.T) {
 	}{
 		"private authority": {ca.issue(t, hour, "hooks.example.com"), Config{RootCAs: ca.pool}, ""},
 		"wildcard":          {ca.issue(t, hour, "*.example.com"), Config{RootCAs: ca.pool}, ""},
+		"by itself":         {own, Config{RootCAs: selfPool}, ""},
+		"by itself, no one": {own, Config{RootCAs: ca.pool}, "unknown authority"},
 		"unknown":           {ca.issue(t, hour, "hooks.example.com"), Config{RootCAs: other.pool}, "unknown authority"},
 		"system roots":      {ca.issue(t, hour, "hooks.example.com"), Config{}, "unknown authority"},
 		"wrong host":        {ca.issue(t, hour, "other.example.com"), Config{RootCAs: ca.pool}, "for another host"},
@@ -65,7 +69,7 @@ func TestI17_I18_CustomCA(t *testing.T) {
 	}
 }
 
-// SSL_CERT_FILE is read once per process, so this needs one of its own.
+// I-17: SSL_CERT_FILE is read once per process, so this needs one of its own.
 func TestI17_SSLCertFile(t *testing.T) {
 	if os.Getenv("EGRESS_TEST_ADDR") != "" {
 		cfg := Config{Resolver: resolving("hooks.example.com", pub4)}

@@ -72,6 +72,7 @@ func TestNonASCIIPathIsEncoded(t *testing.T) {
 	}
 }
 
+// I-12: a body of any size goes with its length.
 func TestI12_ContentLengthAlways(t *testing.T) {
 	rc := newReceiver(t, nil, answering(noContent))
 	c := local(t)
@@ -128,6 +129,7 @@ func reservedStaysOut(t *testing.T, name string) {
 	}
 }
 
+// K-03: a field that is none is a reason, not a request.
 func TestK03_InvalidHeaderIsNotSent(t *testing.T) {
 	rc := newReceiver(t, nil, answering(noContent))
 	c := local(t)

@@ -45,6 +45,7 @@ func sealed(t testing.TB, r *Keyring, column, row string, plain []byte) string {
 	return s
 }
 
+// K-13: each field opens, before and after the master key changed.
 func TestK13_EachSecretFieldRoundTripsAndSurvivesRotation(t *testing.T) {
 	for _, column := range []string{current, previous} {
 		plain := []byte("the secret of " + column)

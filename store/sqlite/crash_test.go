@@ -208,6 +208,7 @@ func TestOneBadEventIsRefusedAlone(t *testing.T) {
 	}
 }
 
+// M-06, M-07: nothing is refused beside a backup, and nothing lost.
 func TestBackupUnderLoad(t *testing.T) {
 	s := openFile(t, tempFile(t), Options{FreeFloor: -1})
 	ep, err := s.Endpoint(t.Context(), "whk_1")

@@ -234,7 +234,7 @@ func TestFreeFloor(t *testing.T) {
 	}
 }
 
-// A reader that stays keeps the write-ahead log from being cut back, and must
+// M-06: a reader that stays keeps the write-ahead log from being cut back, and must
 // not hold up those who write.
 func TestLongReaderDoesNotStallTheWriter(t *testing.T) {
 	s := openFile(t, tempFile(t), Options{FreeFloor: -1})

@@ -61,6 +61,7 @@ func waiting(t *testing.T, s *Store) []surehook.OutboxEvent {
 
 var event = surehook.Event{Type: "order.paid", Data: []byte(` {"a" : "é"} `)}
 
+// O-03: what was rolled back tells of nothing.
 func TestTxCommitsBothOrNeither(t *testing.T) {
 	s := txStore(t, Options{})
 	told := 0
