@@ -374,6 +374,8 @@ END
 $$;
 -- +goose StatementEnd
 
+REVOKE ALL ON FUNCTION surehook.clock, surehook.ulid, surehook.content_hash, surehook.enqueue FROM PUBLIC;
+
 -- +goose StatementBegin
 -- Whoever is to add events gets USAGE of the schema and EXECUTE of enqueue, and
 -- needs nothing else. Defaults of the database may have given PUBLIC more.
@@ -382,10 +384,12 @@ DECLARE
     schema constant name := (SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE c.oid = 'surehook.outbox'::regclass);
 BEGIN
+    IF schema = 'public' THEN
+        RETURN; -- it is not ours alone
+    END IF;
     EXECUTE format('REVOKE ALL ON SCHEMA %I FROM PUBLIC', schema);
     EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA %I FROM PUBLIC', schema);
     EXECUTE format('REVOKE ALL ON ALL SEQUENCES IN SCHEMA %I FROM PUBLIC', schema);
-    EXECUTE format('REVOKE ALL ON ALL FUNCTIONS IN SCHEMA %I FROM PUBLIC', schema);
 END
 $$;
 -- +goose StatementEnd
