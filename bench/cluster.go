@@ -69,7 +69,7 @@ func (r *rig) sql(ctx context.Context, s scenario) (figures, error) {
 		if err != nil {
 			return figures{}, err
 		}
-		defer conn.Close(context.Background())
+		defer func() { _ = conn.Close(context.Background()) }() // the run is over
 		wg.Go(func() {
 			call := fmt.Sprintf(`SELECT %s.enqueue('bench.0', $1::json)`, r.schema)
 			for ctx.Err() == nil {

@@ -22,7 +22,6 @@ type cluster struct {
 	t      *testing.T
 	nodes  []*server
 	ledger *ledger
-	stop   context.CancelFunc
 	work   sync.WaitGroup
 
 	mu       sync.Mutex

@@ -49,7 +49,7 @@ func (r *orderReceiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	owner, n := body.Data.Owner, body.Data.N
 	r.begin(owner, n)
-	time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond) // so that two at once would meet
+	time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond) //nolint:forbidigo // so that two at once would meet
 	if !r.end(owner, n) {
 		w.WriteHeader(http.StatusInternalServerError)
 	}

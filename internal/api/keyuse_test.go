@@ -47,11 +47,11 @@ func TestKeyUsesAreWrittenTogether(t *testing.T) {
 		u.saw(1, at(0))
 		wrote("the first use, at once", map[int64]time.Time{1: at(0)})
 		for n := range 50 {
-			time.Sleep(time.Second)
+			time.Sleep(time.Second) //nolint:forbidigo // in a bubble, where it moves the clock
 			u.saw(int64(1+n%3), at(n+1))
 		}
 		wrote("within a minute")
-		time.Sleep(10 * time.Second)
+		time.Sleep(10 * time.Second) //nolint:forbidigo // in a bubble
 		wrote("after it, each key's last", map[int64]time.Time{1: at(49), 2: at(50), 3: at(48)})
 		time.Sleep(time.Hour)
 		wrote("nothing is used")

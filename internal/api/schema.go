@@ -50,7 +50,7 @@ func compileSchema(raw []byte) (*jsonschema.Schema, error) {
 // explainSchema words what the compiler found. Its own words would show where
 // the process runs: it makes references absolute.
 func explainSchema(doc any, err error) error {
-	switch e := err.(type) {
+	switch e := err.(type) { //nolint:errorlint // the compiler gives these as they are
 	case *jsonschema.SchemaValidationError:
 		if v, ok := errors.AsType[*jsonschema.ValidationError](e.Err); ok {
 			return misfits(v)

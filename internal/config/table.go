@@ -19,7 +19,7 @@ var table = []Option{
 		set: func(c *Config, v string) error { c.Listen = v; return hostPort(v) }},
 	{Name: "data", Default: "surehook-data", Value: "dir", Help: "directory of the SQLite file and the master key",
 		set: func(c *Config, v string) error { c.Data = v; return nil }},
-	{Name: "database", Value: "url", Secret: true, Help: "PostgreSQL instead of the SQLite file, as postgres://user:password@host:5432/name; any number of nodes may share it. Better in the environment, which other users can't see",
+	{Name: "database", Value: "url", Secret: true, Help: "PostgreSQL instead of the SQLite file, as postgres://user:…@host:5432/name; any number of nodes may share it. Better in the environment, which other users can't see",
 		set: func(c *Config, v string) error { c.Database = v; return database(v) }},
 	{Name: "database-schema", Default: "surehook", Value: "name", Help: "PostgreSQL: schema that holds everything",
 		set: func(c *Config, v string) error { c.DatabaseSchema = v; return schema(v) }},

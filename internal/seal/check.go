@@ -13,7 +13,7 @@ const CheckSetting = "master_key_check"
 
 const checkText = "surehook"
 
-// ErrOtherKey: the store's secrets were sealed under a key that the ring lacks.
+// ErrOtherKey says that the store's secrets were sealed under a key that the ring lacks.
 var ErrOtherKey = errors.New("the master key isn't the one that sealed this store's secrets: give the key that goes with it; until then deliveries fail with secret_unavailable")
 
 // Check compares the ring with the store's mark, which it makes at first use and

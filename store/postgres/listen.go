@@ -142,13 +142,7 @@ func (s *Store) callLoop() {
 		if len(keys) == 0 {
 			continue
 		}
-		payload := "rows"
-		if len(keys) <= notifyMost && !keys[anyone] {
-			for k := range keys {
-				payload += " " + strconv.FormatInt(k, 36)
-			}
-		}
-		if err := s.do(s.ctx, `SELECT pg_notify($1, $2)`, s.opt.Schema, payload); err != nil && s.ctx.Err() == nil {
+		if err := s.do(s.ctx, `SELECT pg_notify($1, $2)`, s.opt.Schema, rowsNotice(keys)); err != nil && s.ctx.Err() == nil {
 			s.log.Warn("other nodes couldn't be told of rows; they find them within a minute", "error", wrap(err))
 		}
 		select {
@@ -156,6 +150,19 @@ func (s *Store) callLoop() {
 		case <-time.After(callEvery):
 		}
 	}
+}
+
+// rowsNotice names the endpoints, or none when they are too many for a notice.
+func rowsNotice(keys map[int64]bool) string {
+	var b strings.Builder
+	b.WriteString("rows")
+	if len(keys) > notifyMost || keys[anyone] {
+		return b.String()
+	}
+	for k := range keys {
+		b.WriteString(" " + strconv.FormatInt(k, 36))
+	}
+	return b.String()
 }
 
 // heard takes a notice: "config", "outbox", or "rows" with the endpoints whose
