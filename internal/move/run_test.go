@@ -197,6 +197,20 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
+// Behind a pooler in transaction mode each statement may meet another session.
+func TestBehindAPooler(t *testing.T) {
+	path, dsn := small(t), pgserver.Pooler(t, pgserver.Database(t))
+	for left := 0; ; left++ {
+		r, err := try(t.Context(), path, dsn, func(to move.Target) move.Target { return &cutter{Target: to, left: left} }, nil)
+		if err == nil && r.Resumed {
+			return
+		}
+		if !errors.Is(err, errCut) || left > 20 {
+			t.Fatal(r, err)
+		}
+	}
+}
+
 // goesOn starts an engine on what was moved.
 func goesOn(t *testing.T, f *filled, dsn string) {
 	conn, err := pgx.Connect(t.Context(), dsn)

@@ -211,7 +211,7 @@ func (t *Target) Each(ctx context.Context, table move.Table, f func(move.Row) er
 		sql += ` WHERE name <> '` + move.Setting + `'`
 	}
 	return wrap(pgx.BeginTxFunc(ctx, t.s.pool, pgx.TxOptions{BeginQuery: beginEach}, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, t.s.q(sql))
+		rows, err := tx.Query(ctx, t.s.q(sql), pgx.QueryExecModeDescribeExec) // f can't be undone, so no statement that a pooler may not know
 		if err != nil {
 			return err
 		}
@@ -233,7 +233,7 @@ func (t *Target) Each(ctx context.Context, table move.Table, f func(move.Row) er
 func (t *Target) Finish(ctx context.Context, id, config int64, old, next *move.State) error {
 	s := t.s
 	// A sequence keeps no transactions: it goes up first.
-	if _, err := s.pool.Exec(ctx, s.q(`SELECT setval('surehook.ids', greatest((SELECT last_value FROM surehook.ids), $1))`), id+1); err != nil {
+	if _, err := s.pool.Exec(ctx, s.q(`SELECT setval('surehook.ids', greatest((SELECT last_value FROM surehook.ids), $1))`), pgx.QueryExecModeExec, id+1); err != nil {
 		return wrap(err)
 	}
 	// A bulk load leaves the planner without a clue until some hours later.
