@@ -53,7 +53,9 @@ func (s *Store) within(ctx context.Context, limit time.Duration, f func(ctx cont
 	}))
 }
 
-// again runs f until no other transaction gets in its way. A row for which
+// again runs f until no other transaction gets in its way, and no connection
+// that broke while nobody looked: what it was to send last was never sent, so a
+// transaction on it is over. A row for which
 // there is no partition yet (the clock has jumped) waits for it to be made.
 func (s *Store) again(ctx context.Context, f func() error) error {
 	made := false
@@ -66,7 +68,7 @@ func (s *Store) again(ctx context.Context, f func() error) error {
 			}
 			continue
 		}
-		if err == nil || try == txTries || !contended(err) && !s.unnamed(err) {
+		if err == nil || try == txTries || !contended(err) && !s.unnamed(err) && !pgconn.SafeToRetry(err) {
 			return err
 		}
 		select {
@@ -143,7 +145,7 @@ func gone(err error) bool {
 func broken(err error) bool {
 	_, network := errors.AsType[net.Error](err)
 	return network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
-		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || pgconn.Timeout(err)
+		errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || pgconn.Timeout(err)
 }
 
 var errClosed = surehook.Errorf(surehook.Stopping, "the store is closed")

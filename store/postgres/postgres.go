@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/surehook/surehook"
@@ -51,6 +52,8 @@ type Options struct {
 	// Lease is how long the rows of a node that is gone without a word stay its
 	// own: 10 s at least; 90 s. An attempt takes 3/4 of it less 5 s at most.
 	Lease time.Duration
+
+	dial pgconn.DialFunc // of tests
 }
 
 // BatchStats describes one transaction that writes events or outcomes.
@@ -163,6 +166,9 @@ func poolConfig(dsn string, opt Options) (*pgxpool.Config, error) {
 	}
 	if !strings.Contains(dsn, "pool_max_conns") {
 		cfg.MaxConns = int32(opt.MaxConns)
+	}
+	if opt.dial != nil {
+		cfg.ConnConfig.DialFunc = opt.dial
 	}
 	if cfg.ConnConfig.ConnectTimeout == 0 {
 		cfg.ConnConfig.ConnectTimeout = connectTimeout

@@ -74,8 +74,12 @@ func Run(t *testing.T, open Factory) {
 			t.Run(name, func(t *testing.T) { group[name](newEnv(t, open)) })
 		}
 	}
-	t.Run("Model", func(t *testing.T) { checkModel(t, newEnv(t, open)) })
+	t.Run("Model", func(t *testing.T) { Model(t, open) })
 }
+
+// Model compares the queue of a store with a simple one, through anything that
+// may happen to it in any order.
+func Model(t *testing.T, open Factory) { checkModel(t, newEnv(t, open)) }
 
 // env is one test's store with what tests need to speak to it.
 type env struct {
