@@ -11,7 +11,10 @@ import (
 	"github.com/surehook/surehook/store/internal/row"
 )
 
-const renewRetry = time.Second
+const (
+	renewRetry   = time.Second
+	orphansEvery = time.Hour
+)
 
 // renewEvery is the time between two renewals of the lease: several may fail.
 func (s *Store) renewEvery() time.Duration { return s.opt.Lease / 9 }
@@ -116,6 +119,7 @@ func (s *Store) doubt(epoch int64) {
 }
 
 func (s *Store) renewLoop() {
+	var looked time.Time // for orphans
 	for wait := s.renewEvery(); ; {
 		select {
 		case <-s.ctx.Done():
@@ -127,6 +131,10 @@ func (s *Store) renewLoop() {
 		s.renewing.Unlock()
 		if err == nil {
 			err = s.reap(s.ctx)
+		}
+		if err == nil && time.Since(looked) > orphansEvery {
+			looked = time.Now()
+			s.orphans(s.ctx)
 		}
 		wait = s.renewEvery()
 		if err != nil && s.ctx.Err() == nil {
@@ -161,7 +169,7 @@ func (s *Store) renew(ctx context.Context) error {
 		return err
 	case !alive:
 		s.log.Warn("the node's lease had run out; its deliveries are others' now", "epoch", old.Epoch)
-		return s.newEpoch(ctx, 0)
+		return s.newEpoch(ctx, old.Epoch) // whoever ended it may have freed nothing
 	}
 	s.leased(old.Epoch, sent, nodes)
 	if !slices.Equal(nodes, old.Nodes) {
@@ -193,4 +201,24 @@ func (s *Store) reap(ctx context.Context) error {
 		s.calls.add(anyone) // an endpoint may be another node's
 	}
 	return err
+}
+
+// orphans frees rows of epochs that nodes doesn't have. Nothing here leaves any:
+// an epoch goes in the transaction that frees what it held. But whoever deletes a
+// node's row by hand must not strand them for ever. No index helps to find them,
+// so they are looked for rarely.
+func (s *Store) orphans(ctx context.Context) {
+	lost, err := list(ctx, s, pgx.RowTo[int64], `SELECT DISTINCT owner FROM surehook.pending p
+		WHERE owner IS NOT NULL AND NOT EXISTS (SELECT 1 FROM surehook.nodes WHERE epoch = p.owner)`)
+	if err == nil && len(lost) > 0 {
+		s.log.Warn("deliveries are held by nodes that don't exist; freeing them", "epochs", lost)
+		err = s.change(ctx, func(ctx context.Context, tx pgx.Tx) error { return s.free(ctx, tx, lost, 1) })
+		if err == nil {
+			s.watch.tell(surehook.Change{Rows: true})
+			s.calls.add(anyone) // an endpoint may be another node's
+		}
+	}
+	if err != nil && s.ctx.Err() == nil {
+		s.log.Warn("looking for stranded deliveries failed; trying again later", "error", err)
+	}
 }
