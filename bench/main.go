@@ -24,6 +24,7 @@ type options struct {
 	quick, json bool
 	postgres    bool
 	rounds      int
+	history     int
 	size        int
 }
 
@@ -33,6 +34,7 @@ func main() {
 	flag.BoolVar(&o.quick, "quick", false, "the main figures, in under a minute")
 	flag.BoolVar(&o.json, "json", false, "print one JSON object")
 	flag.BoolVar(&o.postgres, "postgres", false, "measure PostgreSQL as well, on a server of our own")
+	flag.IntVar(&o.history, "history", 0, "with --postgres: finished events to fill in, and retention to remove them (10000000 takes some minutes and 10 GB)")
 	flag.IntVar(&o.rounds, "rounds", 5, "alternating rounds of each comparison")
 	flag.IntVar(&o.size, "size", 1024, "bytes of a body")
 	flag.StringVar(&role, "role", "", "internal: what a child process does")
@@ -140,7 +142,7 @@ func child(ctx context.Context, role, arg string) error {
 			return rawLoop(s.Remote.URL, workers, s.Size, s.warm(), s.run())
 		},
 		"rate": engineRate, "latency": engineLatency, "noisy": engineNoisy, "backlog": engineBacklog, "rest": restPublish,
-		"nodes": engineNodes, "sql": sqlPublish,
+		"nodes": engineNodes, "sql": sqlPublish, "history": engineHistory,
 	}
 	f, ok := roles[role]
 	if !ok {

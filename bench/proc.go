@@ -14,6 +14,7 @@ type figures struct {
 	CPU  float64 `json:"cpu_us"` // of the sending process, a delivery
 	RSS  float64 `json:"rss_mb"`
 	P50  float64 `json:"p50_ms"`
+	P95  float64 `json:"p95_ms,omitempty"`
 	P99  float64 `json:"p99_ms"`
 	Lost int64   `json:"lost"`
 }

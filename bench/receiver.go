@@ -29,6 +29,7 @@ type arrivals struct {
 	Count   int64   `json:"count"`
 	Unique  int64   `json:"unique"`
 	P50Ms   float64 `json:"p50_ms"`
+	P95Ms   float64 `json:"p95_ms"`
 	P99Ms   float64 `json:"p99_ms"`
 	BlackTo string  `json:"black"`
 }
@@ -118,7 +119,7 @@ func (rc *receiver) report(w http.ResponseWriter, _ *http.Request) {
 	rc.mu.Unlock()
 	slices.Sort(delays)
 	if n := len(delays); n > 0 {
-		a.P50Ms, a.P99Ms = float64(delays[n/2])/1000, float64(delays[n*99/100])/1000
+		a.P50Ms, a.P95Ms, a.P99Ms = float64(delays[n/2])/1000, float64(delays[n*95/100])/1000, float64(delays[n*99/100])/1000
 	}
 	_ = json.NewEncoder(w).Encode(a) // the asker is gone: nothing to tell
 }

@@ -18,12 +18,21 @@ type report struct {
 	Nodes    []nodesRow   `json:"nodes,omitempty"`
 	SQL      float64      `json:"sql_publish_per_s,omitempty"`
 	Many     []manyRow    `json:"endpoints_10000,omitempty"`
+	History  *historyRow  `json:"history,omitempty"`
 }
 
 // nodesRow is several nodes on one database.
 type nodesRow struct {
 	Nodes int     `json:"nodes"`
 	PerS  float64 `json:"per_s"`
+}
+
+// historyRow is a database that holds many finished events.
+type historyRow struct {
+	Events  int     `json:"events"`
+	P95     float64 `json:"p95_ms"`
+	Pruning float64 `json:"p95_pruning_ms"`
+	Pruned  float64 `json:"pruned_per_s"`
 }
 
 // manyRow is a store with 10,000 endpoints.
@@ -108,6 +117,9 @@ func (b *bench) table() {
 	}
 	for _, m := range r.Many {
 		row(m.Store+", 10,000 endpoints", "%.0f/s, %.0f MB", m.PerS, m.RSS)
+	}
+	if h := r.History; h != nil {
+		row(fmt.Sprintf("PostgreSQL, %d finished events in the tables", h.Events), "p95 %.1f ms; %.1f ms while retention removes %.0f events a second", h.P95, h.Pruning, h.Pruned)
 	}
 	row("accepted and lost", "%d", r.Lost)
 }

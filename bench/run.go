@@ -41,7 +41,7 @@ func run(ctx context.Context, o options) error {
 	}
 	steps := []func(context.Context) error{b.rates, b.half, b.noisy}
 	if !o.quick {
-		steps = append(steps, b.hundred, b.rest, b.loads, b.many, b.cluster, b.backlog)
+		steps = append(steps, b.hundred, b.rest, b.loads, b.many, b.cluster, b.backlog, b.old)
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -271,5 +271,21 @@ func (b *bench) cluster(ctx context.Context) error {
 		}
 		b.rep.SQL = median(rates)
 	}
+	return nil
+}
+
+// old measures beside many finished events, and while retention removes them.
+func (b *bench) old(ctx context.Context) error {
+	if b.history == 0 || len(b.stores) < 2 {
+		return nil
+	}
+	s := b.base(1)
+	s.Database, s.PerS, s.Pending, s.RunMs = b.stores[1].dsn, b.rep.Postgres.PerS*0.2, b.history, 10_000
+	f, err := in[historyFigures](ctx, "history", s)
+	if err != nil {
+		return err
+	}
+	b.rep.History = &historyRow{Events: b.history, P95: f.Beside.P95, Pruning: f.Pruning.P95, Pruned: f.Pruned}
+	progress("%d finished events: p95 %.2f ms, while retention removes %.0f/s: %.2f ms", b.history, f.Beside.P95, f.Pruned, f.Pruning.P95)
 	return nil
 }

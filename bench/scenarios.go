@@ -71,7 +71,7 @@ func (r *rig) latency(ctx context.Context, s scenario) (f figures, err error) {
 		return f, err
 	}
 	a, err := s.Remote.arrivals()
-	f = figures{PerS: float64(a.Count) / s.run().Seconds(), P50: a.P50Ms, P99: a.P99Ms, RSS: rss(), Lost: r.delivered.Load() - before - a.Count}
+	f = figures{PerS: float64(a.Count) / s.run().Seconds(), P50: a.P50Ms, P95: a.P95Ms, P99: a.P99Ms, RSS: rss(), Lost: r.delivered.Load() - before - a.Count}
 	return f, err
 }
 

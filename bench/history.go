@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/surehook/surehook"
+)
+
+// historyFigures compare a steady load with many finished events in the tables
+// to the same while retention removes them.
+type historyFigures struct {
+	Beside  figures `json:"beside"`
+	Pruning figures `json:"pruning"`
+	Pruned  float64 `json:"pruned_per_s"`
+}
+
+// engineHistory fills s.Pending finished events of one endpoint, 40 to 31 days
+// old, then measures publish to arrival without and with retention at work.
+func engineHistory(ctx context.Context, s scenario) (any, error) {
+	r, err := newRig(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	got, err := r.history(ctx, s)
+	return got, errors.Join(err, r.close())
+}
+
+func (r *rig) history(ctx context.Context, s scenario) (out historyFigures, err error) {
+	if err := r.finished(ctx, s.Database, s.Pending); err != nil {
+		return out, err
+	}
+	s.Pending = 0
+	if out.Beside, err = r.latency(ctx, s); err != nil {
+		return out, err
+	}
+	stop, pruned, done := make(chan struct{}), int64(0), make(chan error, 1)
+	start := time.Now()
+	go func() {
+		var err error
+		for more := true; more && err == nil; {
+			select {
+			case <-stop:
+				more = false
+			default:
+				var n int64
+				n, more, err = r.store.Prune(ctx, time.Now().Add(-30*24*time.Hour), 500)
+				pruned += n
+				time.Sleep(20 * time.Millisecond) // as the engine does
+			}
+		}
+		done <- err
+	}()
+	out.Pruning, err = r.latency(ctx, s)
+	close(stop)
+	err = errors.Join(err, <-done)
+	out.Pruned = float64(pruned) / time.Since(start).Seconds()
+	return out, err
+}
+
+// finished writes events that were delivered long ago, straight into the tables.
+func (r *rig) finished(ctx context.Context, dsn string, n int) error {
+	eps, err := r.store.ListEndpoints(ctx, surehook.EndpointFilter{}, surehook.Page{Limit: 1})
+	if err != nil {
+		return err
+	}
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.Background()) }() // its work is done
+	const days = 10
+	for day := range days {
+		from := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, -40+day)
+		key := (from.UnixMilli() - 1_577_836_800_000) << 22
+		to := (from.AddDate(0, 0, 1).UnixMilli() - 1_577_836_800_000) << 22
+		step := (to - key) / int64(n/days+1)
+		name := from.Format("20060102")
+		for _, sql := range []string{
+			fmt.Sprintf(`CREATE TABLE %[1]s.events_%[2]s PARTITION OF %[1]s.events FOR VALUES FROM (%[3]d) TO (%[4]d)`, r.schema, name, key, to),
+			fmt.Sprintf(`CREATE TABLE %[1]s.attempts_%[2]s PARTITION OF %[1]s.attempts FOR VALUES FROM (%[3]d) TO (%[4]d)`, r.schema, name, key, to),
+			fmt.Sprintf(`WITH k AS MATERIALIZED (SELECT %[2]d + i * %[3]d AS key FROM generate_series(1, %[4]d) i), e AS (
+				INSERT INTO %[1]s.event_keys (id, tenant, key, hash) SELECT 'evt_old_' || key, '', key, '\x00'::bytea FROM k)
+				INSERT INTO %[1]s.events (key, tenant, id, type, identity, owner, sequence, subjects, occurred_at, created_at, trace, about, data)
+				SELECT key, '', 'evt_old_' || key, 'bench.0', '', '', 0, '[]', (key >> 22) + 1577836800000, (key >> 22) + 1577836800000, '', '', '{"n":1}' FROM k`,
+				r.schema, key, step, n/days),
+			fmt.Sprintf(`INSERT INTO %[1]s.attempts SELECT e.key + 1, e.key, %[2]d, gen_random_uuid(), e.created_at, 5000, 0, 1, 200, 0, 0, 0, 0, 0, 0, 1, 0, '', '', NULL
+				FROM %[1]s.events_%[3]s e`, r.schema, eps[0].Key, name),
+		} {
+			if _, err := conn.Exec(ctx, sql); err != nil {
+				return err
+			}
+		}
+		progress("history: %d finished events", (day+1)*(n/days))
+	}
+	_, err = conn.Exec(ctx, fmt.Sprintf(`ANALYZE %[1]s.events, %[1]s.attempts, %[1]s.event_keys`, r.schema))
+	return err
+}
