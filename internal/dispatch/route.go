@@ -81,7 +81,9 @@ func (d *Dispatcher) compile(e *surehook.Endpoint) *route {
 }
 
 // header lists the fields that don't change between attempts. The endpoint's
-// own come last and lose against ours.
+// own come last and lose against ours. One that is no valid field stays: egress
+// refuses the request with that reason, where a request without it would be
+// missing something that nobody knows of.
 func (d *Dispatcher) header(r *route) []egress.Field {
 	content := "application/json"
 	if r.Envelope == surehook.EnvelopeCloudEvents {
@@ -89,7 +91,7 @@ func (d *Dispatcher) header(r *route) []egress.Field {
 	}
 	h := []egress.Field{{Name: "Content-Type", Value: content}, {Name: "User-Agent", Value: d.userAgent(r)}}
 	for _, name := range slices.Sorted(maps.Keys(r.Headers)) {
-		if !ReservedHeader(name) && egress.ValidHeader(name, r.Headers[name]) {
+		if !ReservedHeader(name) {
 			h = append(h, egress.Field{Name: name, Value: r.Headers[name]})
 		}
 	}
