@@ -7,9 +7,10 @@ import (
 )
 
 var pruneTests = map[string]func(*env){
-	"Prune/old events go with all that is theirs": pruneOld,
-	"Prune/what is being delivered stays":         pruneHeld,
-	"Prune/in bounded steps":                      pruneSteps,
+	"Prune/old events go with all that is theirs (G-10, O-06)": pruneOld,
+	"Prune/what is being delivered stays (P-02)":               pruneHeld,
+	"Prune/what isn't fanned out stays (P-02)":                 pruneOutbox,
+	"Prune/in bounded steps (P-01, P-03)":                      pruneSteps,
 }
 
 const days = 24 * time.Hour
@@ -68,6 +69,26 @@ func pruneHeld(e *env) {
 	e.same("row", e.pending().Owned, int64(1))
 	e.record(e.outcome(held, surehook.Finish))
 	e.same("removed after", e.prune(10), int64(1))
+}
+
+// What an application wrote and nobody has taken in yet is no event, however long
+// that lasts, and its time begins when it is taken in.
+func pruneOutbox(e *env) {
+	ep := e.endpoint()
+	e.enqueue(e.event())
+	e.clock.Advance(40 * days)
+	e.same("removed", e.prune(10), int64(1)) // the event that brought it
+	events, out := e.fanOut()
+	e.same("fanned out", len(events), 1)
+	e.ok(out[0].Err)
+	ev, err := e.s.EventByKey(e.ctx, out[0].EventKey)
+	e.ok(err)
+	e.same("event", ev.ID, events[0].ID)
+	_, err = e.s.Replay(e.ctx, ep.Key, []int64{ev.Key}, nil)
+	e.ok(err)
+	e.clock.Advance(20 * days)
+	e.same("removed after", e.prune(10), int64(0))
+	e.same("rows", e.pending().Due, int64(1))
 }
 
 func pruneSteps(e *env) {
