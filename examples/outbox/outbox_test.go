@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -87,7 +88,7 @@ func check(t *testing.T, dir string, program ...string) {
 		t.Fatal(err)
 	}
 	env := []string{"DATABASE_URL=" + application(t, dsn)}
-	args := append(program[1:len(program):len(program)], "A-17", "12.50")
+	args := append(slices.Clone(program[1:]), "A-17", "12.50")
 	id := strings.TrimSpace(run(t, dir, env, program[0], args...))
 	if out, err := command(t, dir, env, program[0], args...).CombinedOutput(); err == nil {
 		t.Errorf("the same order was stored twice: %s", out)

@@ -273,7 +273,7 @@ func TestEnqueueTxInGo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer db.Close()
+	t.Cleanup(func() { _ = db.Close() })
 	for name, add := range map[string]func(events ...surehook.Event) ([]string, error){
 		"pgx": func(events ...surehook.Event) (ids []string, err error) {
 			err = pgx.BeginFunc(t.Context(), app, func(tx pgx.Tx) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"log"
 
 	"github.com/jackc/pgx/v5"
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx" of database/sql
@@ -19,26 +18,26 @@ import (
 func exampleDatabase(ctx context.Context) (dsn string, drop func()) {
 	dsn, remove, err := pgserver.Fresh()
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	store, err := postgres.Open(ctx, dsn, postgres.Options{})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
-	defer conn.Close(ctx)
+	defer conn.Close(ctx) //nolint:errcheck // an example
 	if _, err := conn.Exec(ctx, `CREATE TABLE orders (id text PRIMARY KEY, total numeric)`); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	return dsn, func() {
 		if err := store.Close(); err != nil {
-			log.Print(err)
+			panic(err)
 		}
 		if err := remove(); err != nil {
-			log.Print(err)
+			panic(err)
 		}
 	}
 }
@@ -50,9 +49,9 @@ func ExampleEnqueueTx() {
 	defer drop()
 	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
-	defer conn.Close(ctx)
+	defer conn.Close(ctx) //nolint:errcheck // an example
 
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `INSERT INTO orders (id, total) VALUES ('A-17', 12.50)`); err != nil {
@@ -76,12 +75,12 @@ func ExampleSchema_EnqueueSQL() {
 	defer drop()
 	db, err := sql.Open("pgx", dsn)
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
-	defer db.Close()
+	defer db.Close() //nolint:errcheck // an example
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	defer tx.Rollback() //nolint:errcheck // after the commit it does nothing
 
@@ -97,21 +96,21 @@ func ExampleEnqueueSQL() {
 	defer drop()
 	db, err := sql.Open("pgx", dsn)
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
-	defer db.Close()
+	defer db.Close() //nolint:errcheck // an example
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	defer tx.Rollback() //nolint:errcheck // after the commit it does nothing
 	if _, err := tx.ExecContext(ctx, `INSERT INTO orders (id, total) VALUES ('A-17', 12.50)`); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	ids, err := postgres.EnqueueSQL(ctx, tx, surehook.Event{
 		ID: "order_A-17_paid", Type: "order.paid", Data: []byte(`{"order":"A-17","total":12.50}`)})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	fmt.Println(ids, tx.Commit())
 	// Output: [order_A-17_paid] <nil>

@@ -95,7 +95,7 @@ func TestFanOutOfTwoNodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer second.Close()
+	t.Cleanup(func() { _ = second.Close() })
 	const owners, events = 7, 700
 	if _, err := o.admin.Exec(t.Context(), `SELECT surehook.enqueue('a.b', to_json(n), owner => 'o' || n % $1, id => 'e' || n) FROM generate_series(0, $2) n`,
 		owners, events-1); err != nil {

@@ -3,7 +3,6 @@ package sqlite_test
 import (
 	"context"
 	"fmt"
-	"log"
 	"os"
 	"path/filepath"
 
@@ -16,21 +15,21 @@ func ExampleTx_Enqueue() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "surehook")
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
-	defer os.RemoveAll(dir)
+	defer os.RemoveAll(dir) //nolint:errcheck // an example
 	store, err := sqlite.Open(ctx, filepath.Join(dir, "surehook.db"), sqlite.Options{}) // the engine's
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
-	defer store.Close()
+	defer store.Close() //nolint:errcheck // an example
 
 	err = store.Tx(ctx, func(tx *sqlite.Tx) error {
 		_, err := tx.Exec(`CREATE TABLE IF NOT EXISTS app_orders (id TEXT PRIMARY KEY, total REAL)`)
 		return err
 	})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	err = store.Tx(ctx, func(tx *sqlite.Tx) error {
 		if _, err := tx.Exec(`INSERT INTO app_orders (id, total) VALUES (?, ?)`, "A-17", 12.5); err != nil {

@@ -67,7 +67,7 @@ func (s *Store) Tx(ctx context.Context, f func(tx *Tx) error) error {
 	defer func() {
 		if !returned { // f panicked, or ended its goroutine
 			tx.ended <- errors.New("the transaction's function didn't return")
-			<-j.done
+			<-j.done //nolint:errcheck // just that
 		}
 	}()
 	err := f(tx)

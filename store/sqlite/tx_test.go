@@ -315,11 +315,14 @@ func TestTxValues(t *testing.T) {
 			}
 			rows++
 		}
-		for range tx.Query(`SELECT value FROM generate_series(1, 10)`) { // left early
+		for _, err := range tx.Query(`SELECT value FROM generate_series(1, 10)`) { // left early
+			if err != nil {
+				t.Error(err)
+			}
 			break
 		}
-		for range tx.Query(``) {
-			t.Error("a row of nothing")
+		for _, err := range tx.Query(``) {
+			t.Error("a row of nothing", err)
 		}
 		if rows != 2 {
 			t.Errorf("an error came %d times", rows-1)

@@ -3,6 +3,7 @@ package storetest
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -130,7 +131,7 @@ func sequenceMany(e *env) {
 				var items []surehook.Append
 				for k := range owners {
 					items = append(items, surehook.Append{Event: &surehook.Event{ID: fmt.Sprintf("e-%d-%d-%d", i, j, k), Type: "a.b",
-						Owner: fmt.Sprint((i + j + k) % owners), Data: []byte(`1`), OccurredAt: e.clock.Now()}})
+						Owner: strconv.Itoa((i + j + k) % owners), Data: []byte(`1`), OccurredAt: e.clock.Now()}})
 				}
 				if i%4 == 0 {
 					items[1].Event.ID = "e-same" // of all owners: one gets it
