@@ -17,7 +17,7 @@ func ExampleTx_Enqueue() {
 	if err != nil {
 		panic(err)
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // an example
+	defer os.RemoveAll(dir)                                                             //nolint:errcheck // an example
 	store, err := sqlite.Open(ctx, filepath.Join(dir, "surehook.db"), sqlite.Options{}) // the engine's
 	if err != nil {
 		panic(err)
