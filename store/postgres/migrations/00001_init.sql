@@ -281,22 +281,36 @@ CREATE INDEX idempotency_age ON surehook.idempotency (created_at);
 -- +goose StatementBegin
 -- A ULID: the time, and 80 random bits, which are those of a UUID before and
 -- after the ones that it has in common with all others.
-CREATE FUNCTION surehook.ulid(ms bigint) RETURNS text LANGUAGE sql VOLATILE AS $$
-    SELECT string_agg(substr('0123456789ABCDEFGHJKMNPQRSTVWXYZ', ((p.bits >> s.shift) & 31)::int + 1, 1), '' ORDER BY p.n, s.shift DESC)
-    FROM (SELECT uuid_send(gen_random_uuid()) AS b) r,
-        LATERAL (VALUES (1, ms, 45), (2, ('x' || encode(substr(r.b, 1, 5), 'hex'))::bit(40)::bigint, 35),
-            (3, ('x' || encode(substr(r.b, 12, 5), 'hex'))::bit(40)::bigint, 35)) p(n, bits, top),
-        LATERAL generate_series(0, p.top, 5) s(shift)
+CREATE FUNCTION surehook.ulid(ms bigint) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    random constant text := encode(uuid_send(gen_random_uuid()), 'hex');
+    parts constant bigint[] := ARRAY[ms, ('x' || substr(random, 1, 10))::bit(40)::bigint, ('x' || substr(random, 23, 10))::bit(40)::bigint];
+    out text := '';
+BEGIN
+    FOR part IN 1..3 LOOP
+        FOR shift IN REVERSE CASE part WHEN 1 THEN 45 ELSE 35 END..0 BY 5 LOOP
+            out := out || substr('0123456789ABCDEFGHJKMNPQRSTVWXYZ', ((parts[part] >> shift) & 31)::int + 1, 1);
+        END LOOP;
+    END LOOP;
+    RETURN out;
+END
 $$;
 -- +goose StatementEnd
 
 -- +goose StatementBegin
 -- What tells an event's content from another's: surehook.Event.ContentHash of the
 -- Go code. Each part follows its length, little-endian.
-CREATE FUNCTION surehook.content_hash(parts bytea[]) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
-    SELECT substr(sha256(string_agg(set_byte(set_byte(set_byte('\x0000000000000000'::bytea, 0, length(u.part) & 255),
-        1, (length(u.part) >> 8) & 255), 2, (length(u.part) >> 16) & 255) || u.part, ''::bytea ORDER BY u.n)), 1, 16)
-    FROM unnest(parts) WITH ORDINALITY u(part, n)
+CREATE FUNCTION surehook.content_hash(parts bytea[]) RETURNS bytea LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    part bytea;
+    bytes bytea := '';
+BEGIN
+    FOREACH part IN ARRAY parts LOOP
+        bytes := bytes || set_byte(set_byte(set_byte('\x0000000000000000'::bytea, 0, length(part) & 255), 1, (length(part) >> 8) & 255),
+            2, (length(part) >> 16) & 255) || part;
+    END LOOP;
+    RETURN substr(sha256(bytes), 1, 16);
+END
 $$;
 -- +goose StatementEnd
 
@@ -313,6 +327,8 @@ DECLARE
     now constant bigint := surehook.clock();
     bytes constant bytea := convert_to(data::text, 'UTF8');
     list constant text[] := coalesce(subjects, '{}');
+    subject text;
+    parts bytea[];
     problem text[];
     hash bytea;
     known bytea;
@@ -335,17 +351,22 @@ BEGIN
         WHEN identity COLLATE "C" !~ '^[!-~]{0,200}$' THEN ARRAY['identity', 'must be at most 200 printable ASCII characters without spaces']
         WHEN owner COLLATE "C" !~ '^[!-~]{0,200}$' THEN ARRAY['owner', 'must be at most 200 printable ASCII characters without spaces']
         WHEN cardinality(list) > 16 THEN ARRAY['subjects', 'holds more than 16']
-        WHEN array_ndims(list) > 1 OR EXISTS (SELECT FROM unnest(list) s WHERE s IS NULL OR s = '' OR length(convert_to(s, 'UTF8')) > 256)
-            THEN ARRAY['subjects', 'must be a list of texts of 1 to 256 bytes']
+        WHEN array_ndims(list) > 1 THEN ARRAY['subjects', 'must be a list of texts of 1 to 256 bytes']
     END;
+    parts := ARRAY[convert_to(type, 'UTF8'), convert_to(tenant, 'UTF8'), convert_to(identity, 'UTF8'), convert_to(owner, 'UTF8'), ''::bytea];
+    FOREACH subject IN ARRAY list LOOP
+        parts := parts || convert_to(subject, 'UTF8');
+        IF coalesce(length(parts[cardinality(parts)]), 0) NOT BETWEEN 1 AND 256 THEN
+            problem := coalesce(problem, ARRAY['subjects', 'must be a list of texts of 1 to 256 bytes']);
+        END IF;
+    END LOOP;
     IF problem IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'the event is invalid: ' || problem[1] || ': ' || problem[2], COLUMN = problem[1];
     END IF;
     IF coalesce(trace, '') COLLATE "C" !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$' THEN
         trace := '';
     END IF;
-    hash := surehook.content_hash(ARRAY[convert_to(type, 'UTF8'), convert_to(tenant, 'UTF8'), convert_to(identity, 'UTF8'),
-        convert_to(owner, 'UTF8'), ''::bytea] || ARRAY(SELECT convert_to(u.s, 'UTF8') FROM unnest(list) WITH ORDINALITY u(s, n) ORDER BY u.n) || bytes);
+    hash := surehook.content_hash(parts || bytes);
     IF given THEN
         SELECT x.hash INTO known FROM (
             SELECT k.hash, 0 AS place FROM surehook.event_keys k WHERE k.id = enqueue.id AND k.tenant = enqueue.tenant
