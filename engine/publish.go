@@ -11,7 +11,7 @@ import (
 type Receipt struct {
 	ID         string
 	Duplicate  bool // the id was there already, with the same content
-	Deliveries int  // endpoints that will get it; unknown (0) for a duplicate
+	Deliveries int  // endpoints that will get it; unknown (0) for a duplicate, and for one that waits in the outbox behind others of its owner
 	Err        error
 }
 

@@ -31,7 +31,7 @@ type BatchInput struct {
 type Receipt struct {
 	ID         string `json:"id"`
 	Duplicate  bool   `json:"duplicate" doc:"The id was there already, with the same content"`
-	Deliveries int    `json:"deliveries" doc:"Endpoints that will get it; 0 for a duplicate"`
+	Deliveries int    `json:"deliveries" doc:"Endpoints that will get it; 0 for a duplicate, and while events of its owner wait in the outbox"`
 }
 
 // BatchResult is a receipt, or why the event was refused.
