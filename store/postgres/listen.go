@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/surehook/surehook"
 )
@@ -16,6 +17,8 @@ import (
 const (
 	listenRetry = time.Second
 	listenCheck = 30 * time.Second // a silent connection is asked whether it is still there
+	listenReply = 5 * time.Second  // and has this long to answer
+	deafPoll    = 2 * time.Second  // between looks while notices don't arrive
 	notifyMost  = 400              // endpoints that one notice names; past it: all
 )
 
@@ -24,6 +27,7 @@ type watchers struct {
 	mu     sync.Mutex
 	f      func(surehook.Change)
 	asleep atomic.Bool // the mark in the database, as this node last saw it
+	deaf   atomic.Bool // it was said that notices don't arrive
 }
 
 func (w *watchers) tell(c surehook.Change) {
@@ -75,24 +79,66 @@ func (s *Store) listen(ctx context.Context) error {
 	if _, err := conn.Exec(ctx, `LISTEN `+s.schema); err != nil {
 		return err
 	}
+	if err := s.echo(ctx, conn); err != nil {
+		return err
+	}
+	hears := false
 	s.watch.tell(surehook.Change{Config: true, Outbox: true, Rows: true})
 	for {
-		wait, cancel := context.WithTimeout(ctx, listenCheck)
+		quiet := s.opt.listenCheck
+		if !hears {
+			quiet = deafPoll
+		}
+		wait, cancel := context.WithTimeout(ctx, quiet)
 		n, err := conn.WaitForNotification(wait)
 		cancel()
 		switch {
 		case err == nil:
-			s.heard(n.Payload)
+			hears = true
+			s.heard(n)
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case wait.Err() != nil && !conn.IsClosed():
-			if err := conn.Ping(ctx); err != nil {
+			if err := ping(ctx, conn); err != nil {
 				return err
+			}
+			if !hears {
+				s.poll()
 			}
 		default:
 			return err
 		}
 	}
+}
+
+// ping asks whether the server is still there. One that was cut off says nothing
+// at all, and the system would wait for it for a quarter of an hour.
+func ping(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, listenReply)
+	defer cancel()
+	return conn.Ping(ctx)
+}
+
+// echo has a notice sent to this connection alone, by way of the pool. A pooler in
+// transaction mode takes the LISTEN and passes nothing on: without a notice that
+// must come, nobody would find out.
+func (s *Store) echo(ctx context.Context, conn *pgx.Conn) error {
+	channel := "surehook.echo." + strconv.FormatInt(s.Lease().Epoch, 36)
+	if _, err := conn.Exec(ctx, `LISTEN `+pgx.Identifier{channel}.Sanitize()); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, readLimit)
+	defer cancel()
+	return s.do(ctx, `SELECT pg_notify($1, '')`, channel)
+}
+
+// poll stands in for notices that don't arrive.
+func (s *Store) poll() {
+	if !s.watch.deaf.Swap(true) {
+		s.log.Warn("notices don't arrive, as behind a pooler in transaction mode: looking for changes every "+deafPoll.String()+
+			" instead; give an address past the pooler for them", "setting", "database-listen")
+	}
+	s.watch.tell(surehook.Change{Config: true, Outbox: true, Rows: true})
 }
 
 // calls gathers the endpoints that other nodes are to look at: one notice for
@@ -166,9 +212,9 @@ func rowsNotice(keys map[int64]bool) string {
 }
 
 // heard takes a notice: "config", "outbox", or "rows" with the endpoints whose
-// rows are due.
-func (s *Store) heard(payload string) {
-	what, rest, _ := strings.Cut(payload, " ")
+// rows are due. An echo says nothing.
+func (s *Store) heard(n *pgconn.Notification) {
+	what, rest, _ := strings.Cut(n.Payload, " ")
 	switch what {
 	case "config":
 		s.watch.tell(surehook.Change{Config: true})

@@ -53,7 +53,8 @@ type Options struct {
 	// own: 10 s at least; 90 s. An attempt takes 3/4 of it less 5 s at most.
 	Lease time.Duration
 
-	dial pgconn.DialFunc // of tests
+	dial        pgconn.DialFunc // of tests
+	listenCheck time.Duration   // tests have less time for it
 }
 
 // BatchStats describes one transaction that writes events or outcomes.
@@ -151,6 +152,9 @@ func setDefaults(o *Options) {
 		o.Lease = defaultLease
 	}
 	o.Lease = max(o.Lease, shortLease)
+	if o.listenCheck == 0 {
+		o.listenCheck = listenCheck
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
