@@ -174,8 +174,8 @@ func TestOutboxCommitAndRollback(t *testing.T) {
 	}
 }
 
-// A transaction that stays open keeps nobody waiting, not even its owner's other
-// events; what it added follows its commit.
+// C-10: a transaction that stays open keeps nobody waiting, not even its owner's
+// other events; what it added follows its commit.
 func TestOutboxHeldOpen(t *testing.T) {
 	b := startOutbox(t)
 	r := receivertest.New(t, nil)
