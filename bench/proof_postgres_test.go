@@ -35,16 +35,25 @@ func newCluster(t *testing.T, n int, dsn string, args ...string) *cluster {
 	c := &cluster{t: t, accepted: map[string]bool{}}
 	l, url := newLedger(t)
 	c.ledger = l
-	key := "SUREHOOK_MASTER_KEY=" + base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{7}, 32))
 	for range n {
-		s := newServer(t)
-		s.args = append([]string{"--database-lease", "10s"}, args...)
-		s.env = []string{key, "SUREHOOK_DATABASE=" + dsn}
-		s.start()
-		c.nodes = append(c.nodes, s)
+		c.nodes = append(c.nodes, newProcess(t, dsn, args...))
 	}
-	c.nodes[0].hooks(url)
+	for _, s := range c.nodes { // all at once, on an empty database
+		s.launch()
+	}
+	for _, s := range c.nodes {
+		s.until(http.StatusOK, 30*time.Second)
+	}
+	c.nodes[n-1].hooks(url)
 	return c
+}
+
+func newProcess(t *testing.T, dsn string, args ...string) *server {
+	t.Helper()
+	s := newServer(t)
+	s.args = append([]string{"--database-lease", "10s"}, args...)
+	s.env = []string{"SUREHOOK_MASTER_KEY=" + base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{7}, 32)), "SUREHOOK_DATABASE=" + dsn}
+	return s
 }
 
 // publish posts events to all nodes in turn until the returned function is

@@ -92,6 +92,13 @@ func newServer(t *testing.T) *server {
 
 func (s *server) start() {
 	s.t.Helper()
+	s.launch()
+	s.until(http.StatusOK, 20*time.Second)
+}
+
+// launch is start without the wait.
+func (s *server) launch() {
+	s.t.Helper()
 	s.log.Reset()
 	s.cmd = exec.Command(exe, append([]string{"serve", "--data", s.dir, "--listen", s.addr, "--allow-networks", "127.0.0.0/8", "--log-level", "warn"}, s.args...)...)
 	s.cmd.Env = append(append(os.Environ(), "SUREHOOK_ADMIN_KEY="+proofKey), s.env...)
@@ -99,7 +106,6 @@ func (s *server) start() {
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
-	s.until(http.StatusOK, 20*time.Second)
 }
 
 // until waits for the server to say how it is.

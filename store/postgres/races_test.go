@@ -281,3 +281,24 @@ func TestReadsAreBounded(t *testing.T) {
 		t.Errorf("%s, %v", limit, err)
 	}
 }
+
+// Nodes that start at once on an empty database don't get in each other's way.
+func TestFirstStartsAtOnce(t *testing.T) {
+	for range raceRounds {
+		dsn := pgserver.Database(t)
+		var work sync.WaitGroup
+		for range 3 {
+			work.Go(func() {
+				s, err := Open(t.Context(), dsn, Options{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		work.Wait()
+	}
+}
