@@ -248,7 +248,8 @@ func TestIdempotentCreate(t *testing.T) {
 	}
 }
 
-// L-10, Q-07: no answer but those of create and rotate holds a secret.
+// L-10, L-11, Q-07: no answer but those of create and rotate holds a secret, and
+// those are kept by nobody on the way.
 func TestL10_SecretsAreShownOnce(t *testing.T) {
 	s := open(t)
 	r := receivertest.New(t, func(int, receivertest.Request) receivertest.Answer {
@@ -256,6 +257,9 @@ func TestL10_SecretsAreShownOnce(t *testing.T) {
 	})
 	a := s.admin("POST", "/v1/webhooks", `{"url":"`+r.URL+`/in?token=t0ken","headers":{"X-Auth":"h3ader"},"limits":{"attempts":1}}`)
 	secret, hook := a.field("secret").(string), a.field("id").(string)
+	if a.Status != 201 || a.Header.Get("Cache-Control") != "no-store" || strings.Contains(fmt.Sprint(a.Header), secret) {
+		t.Errorf("the answer that holds it: %d %v", a.Status, a.Header)
+	}
 	ev := s.admin("POST", "/v1/events", `{"type":"a","data":1}`).field("id").(string)
 	r.Wait(t, 1)
 	key := s.key("", "read", "admin")

@@ -42,6 +42,9 @@ func TestDefaultsParse(t *testing.T) {
 		}
 	}
 	d := Default()
+	if d.Retain != 30*24*time.Hour { // P-05: a store that nobody configures is bounded
+		t.Errorf("events are kept for %s", d.Retain)
+	}
 	if d.Listen != "127.0.0.1:8080" || d.Memory != 16<<20 || d.MaxEventBytes != 1<<20 || d.ShutdownGrace != 10*time.Second {
 		t.Errorf("%+v", d)
 	}

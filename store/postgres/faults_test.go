@@ -342,7 +342,7 @@ func (x *script) row(k [2]int64) surehook.Delivery {
 	return d
 }
 
-// Whatever statement the database fails at, and however: nothing that was
+// N-07: whatever statement the database fails at, and however: nothing that was
 // accepted is lost, and no row is held that nobody knows of.
 func TestFaultsAtEveryStatement(t *testing.T) {
 	dsn := pgserver.Database(t)

@@ -35,7 +35,7 @@ type stress struct {
 
 const stressEndpoints = 4
 
-// Locks are taken in one order for all, whatever is mixed: the server finds no
+// N-04, N-05: locks are taken in one order for all, whatever is mixed: the server finds no
 // deadlock, and nothing fails that isn't meant to.
 func TestNoDeadlocks(t *testing.T) {
 	dsn := pgserver.Database(t)

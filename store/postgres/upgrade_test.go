@@ -21,7 +21,7 @@ const nextSchema = `
 	CREATE TABLE surehook.next (name text PRIMARY KEY);
 	INSERT INTO surehook.schema_versions (version_id, is_applied) VALUES (9999, true)`
 
-// A node goes on while a newer one migrates the schema under it, prepared
+// N-12: a node goes on while a newer one migrates the schema under it, prepared
 // statements and partitions to come included; a new start of the old version is
 // refused.
 func TestANodeRunsOnWhileANewerOneMigrates(t *testing.T) {
