@@ -141,10 +141,10 @@ func TestC02_AnotherNodeTakesOver(t *testing.T) {
 	r.Use(nil)
 	close(gate)
 	<-stopped
-	got := r.Wait(t, events) // in 20 s; a lease has 90
+	r.Wait(t, events) // in 20 s; a lease has 90
 	waitIdle(t, second.Store())
-	if got = r.Requests(); len(got) != events {
-		t.Errorf("%d requests for %d events", len(got), events)
+	if n := len(r.Requests()); n != events {
+		t.Errorf("%d requests for %d events", n, events)
 	}
 	as, err := second.Store().EndpointAttempts(t.Context(), ep.Key, surehook.Page{Limit: 1000})
 	if err != nil || len(as) != events {
