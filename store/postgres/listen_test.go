@@ -56,6 +56,8 @@ func (h *hearing) next(what string, limit time.Duration, kind func(surehook.Chan
 				return time.Since(began)
 			}
 		case <-over:
+			h.mu.Lock()
+			defer h.mu.Unlock()
 			h.t.Fatalf("%s: not heard of within %s\n%s", what, limit, h.log.String())
 		}
 	}
@@ -87,7 +89,6 @@ func TestN08_AListenerThatWasEnded(t *testing.T) {
 
 // line is a way to the server that can fall silent, as a cable does.
 type line struct {
-	addr   string
 	to     string
 	l      net.Listener
 	opened atomic.Int32
@@ -146,7 +147,7 @@ func newLine(t *testing.T, dsn string) (through string, ln *line) {
 
 // pass copies until an end, and swallows everything once the line is cut.
 func pass(to, from net.Conn, cut *atomic.Bool) {
-	defer to.Close()
+	defer func() { _ = to.Close() }()
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
@@ -208,7 +209,7 @@ func TestN10_ADeadListenerDoesNotSpin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	var tried atomic.Int32
 	go func() {
 		for {
