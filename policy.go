@@ -31,9 +31,6 @@ type RetryPolicy struct {
 	// MaxRetryAfter.
 	HonourRetryAfter bool
 	MaxRetryAfter    time.Duration
-
-	// MaxAge ends a run by its age as well as by its attempts. 0: no bound.
-	MaxAge time.Duration
 }
 
 // With applies what an endpoint overrides. Waits of its own bring their own

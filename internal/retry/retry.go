@@ -45,12 +45,6 @@ func Attempts(p surehook.RetryPolicy) int {
 	return len(p.Waits) + 1
 }
 
-// InTime reports whether an attempt may still start when wait has passed and
-// the run is age old by now.
-func InTime(p surehook.RetryPolicy, age, wait time.Duration) bool {
-	return p.MaxAge <= 0 || (age <= p.MaxAge && wait <= p.MaxAge-max(age, 0))
-}
-
 // Table is the wait after attempt k before jitter, for people to read.
 func Table(p surehook.RetryPolicy, k int) time.Duration { return table(p, max(k, 1)) }
 

@@ -255,24 +255,6 @@ func TestD24_HourStepsAreSpreadInSeconds(t *testing.T) {
 	}
 }
 
-func TestD25_AgeEndsARun(t *testing.T) {
-	p := surehook.RetryPolicy{MaxAge: 24 * time.Hour}
-	for _, c := range []struct {
-		age, wait time.Duration
-		want      bool
-	}{
-		{0, 24 * time.Hour, true}, {0, 24*time.Hour + 1, false}, {23 * time.Hour, time.Hour, true},
-		{25 * time.Hour, 1, false}, {-time.Hour, time.Hour, true}, {math.MinInt64, time.Hour, true}, {1, math.MaxInt64, false},
-	} {
-		if got := InTime(p, c.age, c.wait); got != c.want {
-			t.Errorf("age %s, wait %s: %v", c.age, c.wait, got)
-		}
-	}
-	if !InTime(surehook.RetryPolicy{}, math.MaxInt64, math.MaxInt64) {
-		t.Error("no bound, yet too old")
-	}
-}
-
 func TestGrainNeverPullsBelowTheTable(t *testing.T) {
 	p := surehook.RetryPolicy{Waits: []time.Duration{1400 * time.Millisecond}, RoundTo: time.Second, JitterHigh: 0.01}
 	if d, _ := Next(p, 1, 0, 0); d != 2*time.Second {
