@@ -63,8 +63,8 @@ var table = []Option{
 		set: func(c *Config, v string) error { c.Sync = v; return oneOf(v, "full", "normal") }},
 	{Name: "retain", Default: "720h", Value: "duration", Help: "how long events are kept, with their attempts and dead letters; PostgreSQL drops whole days; 0: for ever",
 		set: func(c *Config, v string) (err error) {
-			if c.Retain, err = duration(v, 0, 100*365*24*time.Hour); err == nil && c.Retain != 0 && c.Retain < time.Hour {
-				err = errors.New("must be an hour at least, or 0")
+			if c.Retain, err = duration(v, 0, 100*365*24*time.Hour); err == nil && c.Retain != 0 && c.Retain < 48*time.Hour {
+				err = errors.New("must be 48h at least, or 0: retries go on for 28 hours")
 			}
 			return err
 		}},
