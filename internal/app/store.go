@@ -25,8 +25,9 @@ func openStore(ctx context.Context, cfg config.Config, log *slog.Logger, batch f
 		batch = func(int, time.Duration, error) {}
 	}
 	if cfg.Database != "" {
-		return postgres.Open(ctx, cfg.Database, postgres.Options{Schema: cfg.DatabaseSchema, MaxConns: cfg.DatabaseConns, ListenDSN: cfg.DatabaseListen, Lease: cfg.DatabaseLease,
-			APIOnly: !cfg.Deliver, Logger: log, OnBatch: func(b postgres.BatchStats) { batch(b.Jobs, b.Duration, b.Err) }})
+		return postgres.Open(ctx, cfg.Database, postgres.Options{Schema: cfg.DatabaseSchema, MaxConns: cfg.DatabaseConns, ListenDSN: cfg.DatabaseListen,
+			Lease: cfg.DatabaseLease, Dir: cfg.Data, APIOnly: !cfg.Deliver, Logger: log,
+			OnBatch: func(b postgres.BatchStats) { batch(b.Jobs, b.Duration, b.Err) }})
 	}
 	sync := sqlite.Full
 	if cfg.Sync == "normal" {

@@ -17,7 +17,7 @@ const Prefix = "SUREHOOK_"
 var table = []Option{
 	{Name: "listen", Default: "127.0.0.1:8080", Value: "host:port", Help: "address of the API and metrics",
 		set: func(c *Config, v string) error { c.Listen = v; return hostPort(v) }},
-	{Name: "data", Default: "surehook-data", Value: "dir", Help: "directory of the SQLite file and the master key",
+	{Name: "data", Default: "surehook-data", Value: "dir", Help: "directory of the SQLite file and the master key; a node's own",
 		set: func(c *Config, v string) error { c.Data = v; return nil }},
 	{Name: "database", Value: "url", Secret: true, Help: "PostgreSQL instead of the SQLite file, as postgres://user:…@host:5432/name; any number of nodes may share it. Better in the environment, which other users can't see",
 		set: func(c *Config, v string) error { c.Database = v; return database(v) }},
@@ -27,7 +27,7 @@ var table = []Option{
 		set: func(c *Config, v string) (err error) { c.DatabaseConns, err = number(v, 4, 1000); return err }},
 	{Name: "database-listen", Value: "url", Secret: true, Help: "PostgreSQL: address for notices, straight to the server, where database leads to a pooler in transaction mode",
 		set: func(c *Config, v string) error { c.DatabaseListen = v; return database(v) }},
-	{Name: "database-lease", Default: "90s", Value: "duration", Help: "PostgreSQL: how long the deliveries of a node that died wait for it; an attempt takes 3/4 of it less 5s at most",
+	{Name: "database-lease", Default: "90s", Value: "duration", Help: "PostgreSQL: how long the deliveries of a node that died wait for it, unless it starts again with the same data directory; an attempt takes 3/4 of it less 5s at most",
 		set: func(c *Config, v string) (err error) {
 			c.DatabaseLease, err = duration(v, 10*time.Second, 10*time.Minute)
 			return err

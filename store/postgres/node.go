@@ -14,6 +14,9 @@ import (
 const (
 	renewRetry   = time.Second
 	orphansEvery = time.Hour
+	// outcomesFirst is what outcomes that wait for a database that was gone get to be
+	// written, before their rows come free and are sent again.
+	outcomesFirst = 1500 * time.Millisecond
 )
 
 // renewEvery is the time between two renewals of the lease: several may fail.
@@ -39,9 +42,9 @@ func (s *Store) newEpoch(ctx context.Context, old int64) error {
 				return err
 			}
 		}
-		return tx.QueryRow(ctx, s.q(`INSERT INTO surehook.nodes (epoch, name, delivers, started_at, expires_at)
-			SELECT nextval('surehook.epochs'), $1, $2, ms, ms + $3 FROM surehook.clock() ms RETURNING epoch`),
-			s.opt.Name, !s.opt.APIOnly, s.opt.Lease.Milliseconds()).Scan(&epoch)
+		return tx.QueryRow(ctx, s.q(`INSERT INTO surehook.nodes (epoch, name, delivers, started_at, expires_at, place)
+			SELECT nextval('surehook.epochs'), $1, $2, ms, ms + $3, $4 FROM surehook.clock() ms RETURNING epoch`),
+			s.opt.Name, !s.opt.APIOnly, s.opt.Lease.Milliseconds(), s.place).Scan(&epoch)
 	})
 	if err != nil {
 		return err
@@ -110,12 +113,21 @@ func (s *Store) doubt(epoch int64) {
 				return
 			}
 			s.log.Warn("the node couldn't take a new epoch; trying again", "error", err)
-			select {
-			case <-s.ctx.Done():
-			case <-time.After(renewRetry):
+			for s.pause(renewRetry/4) && s.pool.Ping(s.ctx) != nil { //nolint:revive // until it is back
 			}
+			s.pause(outcomesFirst)
 		}
 	})
+}
+
+// pause waits, and tells whether the store is still open then.
+func (s *Store) pause(d time.Duration) bool {
+	select {
+	case <-s.ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
 }
 
 func (s *Store) renewLoop() {

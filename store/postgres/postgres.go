@@ -23,6 +23,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gofrs/flock"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -52,6 +53,9 @@ type Options struct {
 	// Lease is how long the rows of a node that is gone without a word stay its
 	// own: 10 s at least; 90 s. An attempt takes 3/4 of it less 5 s at most.
 	Lease time.Duration
+	// Dir is a directory of this node's own. What a process held that had it before
+	// is free when this one starts, and not only with its lease; none: "".
+	Dir string
 
 	dial        pgconn.DialFunc // of tests
 	listenCheck time.Duration   // tests have less time for it
@@ -82,6 +86,8 @@ type Store struct {
 	cancel   context.CancelFunc
 	bg       sync.WaitGroup
 	closed   atomic.Bool
+	lock     *flock.Flock // on opt.Dir
+	place    string       // this host and directory; empty: none of its own
 	doubted  atomic.Int64 // the epoch that is being given up, or was last
 	pooled   atomic.Bool  // a pooler in transaction mode is in the way
 }
@@ -136,6 +142,7 @@ func dial(ctx context.Context, dsn string, opt Options) (*Store, error) {
 func (s *Store) disconnect() {
 	s.cancel()
 	s.pool.Close()
+	s.leavePlace()
 }
 
 func setDefaults(o *Options) {
@@ -191,6 +198,12 @@ func (s *Store) start(ctx context.Context) error {
 	if err := s.ensurePartitions(ctx); err != nil {
 		return err
 	}
+	if err := s.takePlace(); err != nil {
+		s.log.Warn("the node's directory can't be used; what it holds waits for its lease if it dies", "dir", s.opt.Dir, "error", err)
+	}
+	if err := s.succeed(ctx); err != nil {
+		return err
+	}
 	if err := s.newEpoch(ctx, 0); err != nil {
 		return err
 	}
@@ -218,6 +231,7 @@ func (s *Store) Close() error {
 	defer cancel()
 	err := s.endEpoch(ctx)
 	s.pool.Close()
+	s.leavePlace()
 	return err
 }
 

@@ -83,6 +83,7 @@ func (s *Store) die() {
 	s.cancel()
 	s.bg.Wait()
 	s.pool.Close()
+	s.leavePlace()
 }
 
 func exec(t *testing.T, dsn, sql string) {

@@ -49,6 +49,9 @@ func TestNoDeadlocks(t *testing.T) {
 		x.endpoints = append(x.endpoints, e)
 	}
 	length := 6 * time.Second
+	if testing.Short() {
+		length = 3 * time.Second
+	}
 	if os.Getenv("SUREHOOK_PROOF") == "full" {
 		length = 3 * time.Minute
 	}

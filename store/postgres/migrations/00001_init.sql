@@ -31,7 +31,8 @@ CREATE TABLE surehook.nodes (
     name       text NOT NULL,
     delivers   boolean NOT NULL,
     started_at bigint NOT NULL,
-    expires_at bigint NOT NULL
+    expires_at bigint NOT NULL,
+    place      text NOT NULL -- one process at a time has it; empty: none
 );
 
 -- The event's bytes, once, as they were given. data is NULL once erased.
