@@ -232,10 +232,13 @@ func (p *pair) publish(tag string) (stop func()) {
 			}
 		})
 	}
-	return func() {
+	stop = sync.OnceFunc(func() {
 		close(quit)
+		p.wire.set(wireOpen) // or the last answers take long
 		work.Wait()
-	}
+	})
+	p.t.Cleanup(stop)
+	return stop
 }
 
 func (p *pair) publishOne(e *engine.Engine, id string) {
@@ -332,7 +335,7 @@ func TestProofNetworkHole(t *testing.T) {
 		p.wire.set(wireHole)
 		hole := time.Now()
 		<-time.After(pairLease + 4*time.Second)
-		before := p.settle(15 * time.Second)
+		before := p.settle(15 * time.Second) // the server gives a transaction up whose node is silent for 10 s
 		// An attempt starts only if it will be over 5 s before the lease.
 		if n := p.by("a", hole.Add(pairLease-5*time.Second), nil); n > 0 {
 			t.Errorf("the node that was cut off made %d requests when its lease was about to end", n)

@@ -69,10 +69,12 @@ func (c *cluster) publish(round int) (stop func()) {
 			}
 		})
 	}
-	return func() {
+	stop = func() {
 		cancel()
 		c.work.Wait()
 	}
+	c.t.Cleanup(stop)
+	return stop
 }
 
 func (c *cluster) publishOne(ctx context.Context, id string) {

@@ -40,7 +40,7 @@ var moves = map[surehook.Decision]string{
 // by index: all transactions lock in one order, and none reads the whole table.
 // Different decisions are statements of their own, so their rows are locked
 // together before, by lockRows.
-const inOrder = `SELECT set_config('statement_timeout', '30s', true), set_config('idle_in_transaction_session_timeout', '30s', true),
+const inOrder = `SELECT set_config('statement_timeout', '30s', true), set_config('idle_in_transaction_session_timeout', '10s', true),
 	set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
 	set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)`
 

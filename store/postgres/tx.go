@@ -9,9 +9,9 @@ import (
 )
 
 // beginWrite begins a transaction that writes. A node that stops in the middle
-// of one must not keep its locks. The limits are statements of the transaction,
+// of one must not keep its locks: its epoch can't end before. The limits are statements of the transaction,
 // since a pooler in transaction mode knows no session.
-const beginWrite = `BEGIN; SET LOCAL statement_timeout = '30s'; SET LOCAL idle_in_transaction_session_timeout = '30s'`
+const beginWrite = `BEGIN; SET LOCAL statement_timeout = '30s'; SET LOCAL idle_in_transaction_session_timeout = '10s'`
 
 // transaction runs f in a transaction, and commits.
 func (s *Store) transaction(ctx context.Context, f func(tx pgx.Tx) error) error {
