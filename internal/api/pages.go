@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/surehook/surehook"
 )
 
 // page registers and documents a route outside the API proper.
@@ -49,13 +51,13 @@ func (s *server) pages() {
 
 // PagesAlone serves the routes of h that tell how the process is, and no others:
 // for a node that delivers without taking events in.
-func PagesAlone(h http.Handler) http.Handler {
+func PagesAlone(h *Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/healthz", "/readyz", "/version", "/metrics":
 			h.ServeHTTP(w, r)
 		default:
-			http.Error(w, "this node serves no API: ask one that does", http.StatusNotFound)
+			h.fail(w, h.begin(w, r), surehook.Errorf(surehook.NotFound, "this node serves no API: ask one that does"))
 		}
 	})
 }

@@ -119,10 +119,9 @@ func requestID(ctx context.Context) string {
 	return id
 }
 
-// ServeHTTP gives each request its id, and unknown paths and methods our kind of
-// answer.
-func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	id := r.Header.Get("X-Request-Id")
+// begin gives a request its id, and its answer the headers of all.
+func (s *server) begin(w http.ResponseWriter, r *http.Request) (id string) {
+	id = r.Header.Get("X-Request-Id")
 	if id == "" || len(id) > 100 || strings.ContainsFunc(id, func(c rune) bool { return c <= ' ' || c > '~' }) {
 		id = s.e.NewID("req")
 	}
@@ -130,6 +129,13 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Request-Id", id)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
+	return id
+}
+
+// ServeHTTP gives each request its id, and unknown paths and methods our kind of
+// answer.
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	id := s.begin(w, r)
 	defer s.rescue(w, id)
 	if route, ok := s.raw[r.Method+" "+r.URL.Path]; ok {
 		s.serveRaw(w, r, route, id)

@@ -312,3 +312,18 @@ func secretsAtRest(t *testing.T, data string, secrets []string) {
 		t.Error(err)
 	}
 }
+
+// A node without the API says so in the way that the CLI shows.
+func TestANodeWithoutTheAPISaysSo(t *testing.T) {
+	s := serve(t, t.TempDir(), []string{"SUREHOOK_ADMIN_KEY=" + testAdmin}, "--api=false")
+	if code, v := s.post(testAdmin, "/v1/events", `{}`); code != http.StatusNotFound || v["code"] != "not_found" || v["request_id"] == nil {
+		t.Error(code, v)
+	}
+	code, out, errs := run(t, []string{"SUREHOOK_URL=" + s.url, "SUREHOOK_KEY=" + testAdmin}, "", "webhooks", "list")
+	if code != exitNotFound || out != "" || !strings.Contains(errs, "this node serves no API: ask one that does") {
+		t.Error(code, out, errs)
+	}
+	if code, _ := s.stop(syscall.SIGTERM); code != 0 {
+		t.Error(code, s.output)
+	}
+}
