@@ -2,8 +2,9 @@
 // the tools that work on files goes through client/, so the commands can do
 // nothing that the REST API doesn't offer.
 //
-// Guarantee: exit codes are 0 done, 1 failed, 2 wrong usage, 3 not found, 4
-// refused (by a key, by the guard, by a signature), 5 unavailable; with --json
+// Guarantee: exit codes are 0 done, 1 failed, 2 wrong usage (also where the server
+// finds a request invalid), 3 not found, 4 refused (by a key, by guard check, by a
+// signature), 5 unavailable; with --json
 // standard output holds JSON alone, one value a line; a secret is printed only
 // by the command that makes it.
 package cli
@@ -154,8 +155,9 @@ SUREHOOK_KEY.
 With --json standard output holds JSON alone, one value a line; of an empty listing
 that is no line. Errors and notes are plain text on standard error, always.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 refused (by a key,
-the guard or a signature), 5 unavailable.`,
+Exit codes: 0 done; 1 failed; 2 wrong usage, or a request that the server refuses as
+invalid, such as an endpoint at a private address; 3 not found; 4 refused: the key
+may not, guard check blocked an argument, a signature is wrong; 5 unavailable.`,
 		SilenceErrors: true, SilenceUsage: true,
 		PersistentPreRunE: func(cc *cobra.Command, _ []string) error {
 			c.out = c.output()

@@ -29,7 +29,10 @@ Inputs come as arguments, or one a line on standard input. The settings
 SUREHOOK_ALLOW_NETWORKS and SUREHOOK_OWN_HOSTS count as they do for a server.
 
 With --json each input gives one line: {"input","verdict","code","reason"}, where
-verdict is allow or block. Exit code 4: an argument is blocked.`,
+verdict is allow or block.
+
+Exit code 4: an argument is blocked. Of lines on standard input the verdicts are the
+result, so the exit code is 0 whatever they are.`,
 		Example: "  surehook guard check https://hooks.example.com/in\n  surehook guard check --ip 169.254.169.254\n  surehook guard check --no-resolve --json < urls.txt",
 		RunE: func(cc *cobra.Command, args []string) error {
 			client, err := c.guardClient(networks, own)
