@@ -320,3 +320,11 @@ func TestVerdictsAreTheLibrarys(t *testing.T) {
 		}
 	}
 }
+
+func TestOneIsNotMany(t *testing.T) {
+	for n, want := range map[int]string{0: "0 old keys were", 1: "1 old key was", 2: "2 old keys were"} {
+		if got := plural(n, "old key was", "old keys were"); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -83,11 +83,16 @@ func (c *cmd) publish(ctx context.Context, api *client.Client, ev client.Event, 
 	return nil
 }
 
-func plural(n int, one, many string) string {
+func plural[T int | int64](n T, single, many string) string {
+	return fmt.Sprintf("%d %s", n, one(n, single, many))
+}
+
+// one chooses the words for one thing or for more.
+func one[T int | int64](n T, single, many string) string {
 	if n == 1 {
-		return "1 " + one
+		return single
 	}
-	return fmt.Sprintf("%d %s", n, many)
+	return many
 }
 
 func (c *cmd) eventListCmd() *cobra.Command {

@@ -69,7 +69,7 @@ func (c *cmd) backupCmd() *cobra.Command {
 		Short: "Copy the store to a file, beside a running server or a stopped one",
 		Long: `Copy the store in the data directory to a new file, as of this moment. The server
 may be running; deliveries go on. The file appears whole or not at all, and an
-existing one is never replaced.
+existing one is never replaced. A store in PostgreSQL is for pg_dump.
 
 The master key isn't in the copy: keep it, apart from it, as well.`,
 		Example: "  surehook backup --data /var/lib/surehook /backup/surehook-2026-01-14.db",
@@ -84,8 +84,19 @@ The master key isn't in the copy: keep it, apart from it, as well.`,
 	return backup
 }
 
-func (c *cmd) backup(ctx context.Context, data, to string) error {
+// fileConfig is the configuration of a tool that works on the SQLite file. With
+// a database the file would be another node's past, or nothing at all.
+func (c *cmd) fileConfig(data, instead string) (config.Config, error) {
 	cfg, err := c.dataConfig(data, "")
+	if err == nil && cfg.Database != "" {
+		err = fail(exitUsage, "for a SQLite file, take SUREHOOK_DATABASE out of the environment and the file of settings",
+			"this store is in PostgreSQL: use "+instead, cfg.DatabaseSchema)
+	}
+	return cfg, err
+}
+
+func (c *cmd) backup(ctx context.Context, data, to string) error {
+	cfg, err := c.fileConfig(data, "pg_dump --schema=%s")
 	if err != nil {
 		return err
 	}
@@ -127,6 +138,7 @@ func (c *cmd) local(err error) error {
 func (c *cmd) secretsCmd() *cobra.Command {
 	secrets := &cobra.Command{Use: "secrets", Short: "Work on the secrets at rest", RunE: group}
 	var data, keyFile string
+	var online bool
 	rotate := &cobra.Command{
 		Use:   "rotate-master",
 		Short: "Bring every stored secret under a new master key",
@@ -136,45 +148,53 @@ under it, and the old key is taken out once nothing is left under it. It can be
 interrupted at any time; the next call goes on.
 
 With the key in SUREHOOK_MASTER_KEY, put the new one in front of the old one there,
-on a line of its own, and run this: it seals everything again under the first.`,
+on a line of its own, and run this: it seals everything again under the first.
+
+On PostgreSQL every node must be stopped too, or: give each node both keys, the new
+one in front, and restart them one by one; then run this with --online; then take
+the old key away from each.
+
+A backup made before is sealed under the old key: keep that key for as long as you
+keep the backup.`,
 		Args: exactly(),
 		RunE: func(cc *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cc.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			return c.rotateMaster(ctx, data, keyFile)
+			return c.rotateMaster(ctx, data, keyFile, online)
 		},
 	}
 	c.dataFlags(rotate, &data, &keyFile)
+	rotate.Flags().BoolVar(&online, "online", false, "PostgreSQL: nodes run, and every one of them has both keys, the new one first")
 	secrets.AddCommand(rotate)
 	return secrets
 }
 
-func (c *cmd) rotateMaster(ctx context.Context, data, keyFile string) error {
+func (c *cmd) rotateMaster(ctx context.Context, data, keyFile string, online bool) error {
 	cfg, err := c.dataConfig(data, keyFile)
 	if err != nil {
 		return err
 	}
 	show, end := c.bar("secrets sealed again")
-	r, err := app.RotateMaster(ctx, cfg, nil, show)
+	r, err := app.RotateMaster(ctx, cfg, online, nil, show)
 	end()
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return fail(exitFailed, "call it again to go on", "interrupted after %d secrets; both keys stay in use", r.Resealed)
+		return fail(exitFailed, "call it again to go on", "interrupted after %s; both keys stay in use", plural(r.Resealed, "secret", "secrets"))
 	case err != nil:
 		return c.local(err)
 	}
 	if c.json {
 		return c.out.value(r)
 	}
-	c.out.line("%d secrets sealed again, %d were under the current key already", r.Resealed, r.Current)
+	c.out.line("%s sealed again, %s under the current key already", plural(r.Resealed, "secret", "secrets"), plural(r.Current, "was", "were"))
 	switch {
 	case r.FromEnv && r.Kept == 0:
 		c.out.line("nothing is sealed under the older keys in SUREHOOK_MASTER_KEY any more: take them out")
 	case r.Removed > 0:
-		c.out.line("%d old keys were taken out of the key file; keep a copy of the new one apart from the data", r.Removed)
+		c.out.line("%s taken out of the key file; keep a copy of the new one apart from the data", plural(r.Removed, "old key was", "old keys were"))
 	}
 	if r.Lost > 0 {
-		c.out.line("%d secrets can't be read under any of the keys: rotate those endpoints' secrets", r.Lost)
+		c.out.line("%s can't be read under any of the keys: rotate %s", plural(r.Lost, "secret", "secrets"), one(r.Lost, "that endpoint's secret", "those endpoints' secrets"))
 	}
 	return nil
 }

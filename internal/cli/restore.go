@@ -46,7 +46,7 @@ their ids.`,
 }
 
 func (c *cmd) restore(ctx context.Context, data, from string, force bool) error {
-	cfg, err := c.dataConfig(data, "")
+	cfg, err := c.fileConfig(data, "psql, with what pg_dump --schema=%s wrote")
 	if err != nil {
 		return err
 	}
