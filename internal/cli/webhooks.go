@@ -121,8 +121,11 @@ func (c *cmd) hookCreateCmd() *cobra.Command {
 		Short: "Register an endpoint, and print its signing secret once",
 		Long: `Register an endpoint. Its signing secret is printed this once: give it to whoever
 receives. --secret-file goes on with an existing one (whsec_…), which isn't printed.
-With --signature v1a what is printed is the public key that receivers verify with.`,
-		Example: "  surehook webhooks create https://hooks.example.com/in --type 'order.*'",
+With --signature v1a what is printed is the public key that receivers verify with.
+
+Without --tenant or --partner it is the platform's own endpoint, and gets the events
+of every tenant: a customer's endpoint needs --tenant.`,
+		Example: "  surehook webhooks create https://hooks.example.com/in --tenant acme --type 'order.*'",
 		Args:    exactly("URL"),
 	}
 	h.add(cc)
