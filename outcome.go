@@ -26,10 +26,11 @@ const (
 )
 
 // Final reports whether another attempt can't change the outcome, whatever the
-// profile says.
+// profile says. A refused URL is none: it was fine when the endpoint was made,
+// so it is this process's settings that refuse it, and those may be put right.
 func (c Code) Final() bool {
 	switch c {
-	case InvalidURL, EventUnavailable, EndpointDisabled, PayloadTooLarge, Crashed:
+	case EventUnavailable, EndpointDisabled, PayloadTooLarge, Crashed:
 		return true
 	}
 	return false

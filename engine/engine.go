@@ -43,6 +43,7 @@ import (
 type Options struct {
 	Store      surehook.Store
 	MasterKeys [][]byte // 32 bytes each: the first seals, the others still open
+	KeyLost    bool     // the key that sealed the store's secrets is lost: start all the same
 
 	Version   string   // for the User-Agent; "dev"
 	UserAgent string   // the profile's, "Surehook/<Version>"
@@ -195,10 +196,7 @@ func (e *Engine) start(ctx context.Context) error {
 	if e.idKey, err = e.setting(ctx, "event_id_key"); err != nil {
 		return err
 	}
-	switch err := e.keys.Check(ctx, e.store); {
-	case errors.Is(err, seal.ErrOtherKey):
-		e.log.Error(err.Error()) // secrets can still be rotated under this one
-	case err != nil:
+	if err := e.keys.Check(ctx, e.store, e.opt.KeyLost); err != nil {
 		return err
 	}
 	if err := e.loadTenants(ctx); err != nil {

@@ -50,7 +50,7 @@ func TestD08_NetworkErrorsAreRetried(t *testing.T) {
 				}
 			}
 		}
-		for _, c := range []surehook.Code{surehook.InvalidURL, surehook.EventUnavailable, surehook.EndpointDisabled, surehook.PayloadTooLarge, surehook.Crashed} {
+		for _, c := range []surehook.Code{surehook.EventUnavailable, surehook.EndpointDisabled, surehook.PayloadTooLarge, surehook.Crashed} {
 			if d := Classify(p, c, 0); d != Dead {
 				t.Errorf("%s: %s: %s", p.Name, c, d)
 			}

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base32"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -203,6 +204,11 @@ func EnsureAdminKey(ctx context.Context, e *engine.Engine, given string) (shown 
 		return "", false, err
 	}
 	now := time.Now().UTC()
+	if given == "" {
+		if mine, err := first(ctx, store, now); err != nil || !mine {
+			return "", false, err
+		}
+	}
 	k := newKey(e.NewID("key"), "first admin key", "", token, slices.Clone(permissions), now)
 	err = store.CreateKey(ctx, k, &surehook.AuditEntry{At: now, Actor: "system", Action: "key.create", Target: k.ID})
 	switch {
@@ -212,6 +218,26 @@ func EnsureAdminKey(ctx context.Context, e *engine.Engine, given string) (shown 
 		return "", false, err
 	}
 	return shown, true, nil
+}
+
+// firstSetting is who makes the first admin key: of nodes that start at once,
+// one.
+const firstSetting = "first_admin_key"
+
+// first claims the making of the first admin key, for a minute: whoever claimed
+// it before may have died on the way.
+func first(ctx context.Context, store surehook.Settings, now time.Time) (bool, error) {
+	mine := fmt.Sprintf("%d %s", now.Unix(), rand.Text())
+	was, err := store.PutSetting(ctx, firstSetting, []byte(mine), false)
+	if err != nil || string(was) == mine {
+		return err == nil, err
+	}
+	var at int64
+	if _, err := fmt.Sscan(string(was), &at); err == nil && now.Sub(time.Unix(at, 0)) < time.Minute {
+		return false, nil
+	}
+	_, err = store.PutSetting(ctx, firstSetting, []byte(mine), true)
+	return err == nil, err
 }
 
 func checkKeyText(token string) error {

@@ -16,6 +16,9 @@ func Patterns(h http.Handler) []string {
 	return out
 }
 
+// First claims the making of the first admin key.
+var First = first
+
 // The decoding of events, for fuzzing.
 var (
 	Batch      = batch

@@ -37,10 +37,11 @@ type Rotation struct {
 
 // RotateMaster brings every stored secret under a new master key. A SQLite store
 // must be that of a stopped server; on PostgreSQL every node needs both keys
-// before, and only the new one after. When it is interrupted, the next call
+// before, and only the new one after: with online the caller says that they have,
+// else none may run. When it is interrupted, the next call
 // goes on where it was: the key file holds both keys until nothing is left
 // under the old one.
-func RotateMaster(ctx context.Context, cfg config.Config, entropy io.Reader, progress func(done, total int)) (out Rotation, err error) {
+func RotateMaster(ctx context.Context, cfg config.Config, online bool, entropy io.Reader, progress func(done, total int)) (out Rotation, err error) {
 	if entropy == nil {
 		entropy = rand.Reader
 	}
@@ -51,11 +52,19 @@ func RotateMaster(ctx context.Context, cfg config.Config, entropy io.Reader, pro
 	if cfg.Database == "" && missing(filepath.Join(cfg.Data, StoreFile)) {
 		return out, surehook.Errorf(surehook.NotFound, "there is no store in %s", cfg.Data)
 	}
+	cfg.Deliver = false // this process is no node that others should share endpoints with
 	store, err := openStore(ctx, cfg, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		return out, err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	if s, shared := store.(interface {
+		Alone(ctx context.Context) error
+	}); shared && !online {
+		if err := s.Alone(ctx); err != nil {
+			return out, err
+		}
+	}
 	out.FromEnv = cfg.MasterKey != ""
 	keys, err := currentKeys(cfg, path)
 	if err != nil {
@@ -85,7 +94,7 @@ func RotateMaster(ctx context.Context, cfg config.Config, entropy io.Reader, pro
 	if err != nil {
 		return out, err
 	}
-	if err := r.ring.Check(ctx, store); err != nil && !errors.Is(err, seal.ErrOtherKey) {
+	if err := r.ring.Check(ctx, store, false); err != nil && !errors.Is(err, seal.ErrOtherKey) {
 		return out, err
 	}
 	return out, r.prune(ctx, path, keys, &out)

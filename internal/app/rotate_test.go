@@ -84,7 +84,7 @@ func TestRotateMaster(t *testing.T) {
 		t.Fatal(err)
 	}
 	steps := 0
-	r, err := RotateMaster(t.Context(), cfg, nil, func(_, total int) {
+	r, err := RotateMaster(t.Context(), cfg, false, nil, func(_, total int) {
 		if steps++; total != 20 {
 			t.Errorf("of %d", total)
 		}
@@ -105,7 +105,7 @@ func TestRotateMaster(t *testing.T) {
 func TestRotateMasterGoesOnWhereItWasInterrupted(t *testing.T) {
 	cfg, secrets := filled(t, 200)
 	ctx, cancel := context.WithCancel(t.Context())
-	first, err := RotateMaster(ctx, cfg, nil, func(done, _ int) {
+	first, err := RotateMaster(ctx, cfg, false, nil, func(done, _ int) {
 		if done == 40 {
 			cancel()
 		}
@@ -114,7 +114,7 @@ func TestRotateMasterGoesOnWhereItWasInterrupted(t *testing.T) {
 		t.Fatalf("%+v, %v", first, err)
 	}
 	checkSecrets(t, cfg, secrets, 2) // both keys, and everything opens
-	second, err := RotateMaster(t.Context(), cfg, nil, nil)
+	second, err := RotateMaster(t.Context(), cfg, false, nil, nil)
 	if err != nil || second.NewKey || second.Resealed+first.Resealed != 200 || second.Current != first.Resealed || second.Removed != 1 {
 		t.Fatalf("%+v after %+v, %v", second, first, err)
 	}
@@ -138,7 +138,7 @@ func TestRotateMasterKeepsAKeyThatIsStillNeeded(t *testing.T) {
 	if err := errors.Join(err, store.Close()); err != nil {
 		t.Fatal(err)
 	}
-	r, err := RotateMaster(t.Context(), cfg, nil, nil)
+	r, err := RotateMaster(t.Context(), cfg, false, nil, nil)
 	if err != nil || r.Resealed != 2 || r.Lost != 1 || r.Kept != 1 || r.Removed != 0 {
 		t.Fatalf("%+v, %v", r, err)
 	}
@@ -154,7 +154,7 @@ func TestRotateMasterNeedsAStoppedServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = store.Close() }()
-	if _, err := RotateMaster(t.Context(), cfg, nil, nil); err == nil {
+	if _, err := RotateMaster(t.Context(), cfg, false, nil, nil); err == nil {
 		t.Error("rotated beside a running server")
 	}
 	if keys, err := seal.ReadKeys(filepath.Join(cfg.Data, KeyFile)); err != nil || len(keys) != 1 {

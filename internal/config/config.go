@@ -59,6 +59,7 @@ type Config struct {
 
 	MasterKey     string
 	MasterKeyFile string
+	KeyLost       bool
 	AdminKey      string
 }
 

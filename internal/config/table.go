@@ -97,6 +97,8 @@ var table = []Option{
 		set: func(c *Config, v string) error { c.MasterKey = v; return nil }},
 	{Name: "master-key-file", Value: "file", Help: "file that holds the master key, mode 0600; master.key in the data directory, made at first start, if not set",
 		set: func(c *Config, v string) error { c.MasterKeyFile = v; return nil }},
+	{Name: "master-key-lost", Default: "false", Flag: true, Help: "start with a new master key although the store's secrets were sealed under one that is lost: each webhook fails with secret_unavailable until its secret is rotated",
+		set: func(c *Config, v string) (err error) { c.KeyLost, err = boolean(v); return err }},
 	{Name: "admin-key", Secret: true, EnvOnly: true, Help: "first admin key, taken at first start and ignored later; one is made and printed once if not set",
 		set: func(c *Config, v string) error { c.AdminKey = v; return adminKey(v) }},
 }

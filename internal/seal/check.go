@@ -14,11 +14,12 @@ const CheckSetting = "master_key_check"
 const checkText = "surehook"
 
 // ErrOtherKey says that the store's secrets were sealed under a key that the ring lacks.
-var ErrOtherKey = errors.New("the master key isn't the one that sealed this store's secrets: give the key that goes with it; until then deliveries fail with secret_unavailable")
+var ErrOtherKey = errors.New("the master key isn't the one that sealed this store's secrets: give the one that goes with it, the same on every node; " +
+	"if it is lost, start once with --master-key-lost and rotate the secret of every webhook")
 
 // Check compares the ring with the store's mark, which it makes at first use and
-// keeps under the current key.
-func (r *Keyring) Check(ctx context.Context, s surehook.Settings) error {
+// keeps under the current key. lost takes the ring for the store's from now on.
+func (r *Keyring) Check(ctx context.Context, s surehook.Settings, lost bool) error {
 	mark, err := r.Seal("settings", "value", CheckSetting, []byte(checkText))
 	if err != nil {
 		return err
@@ -28,10 +29,10 @@ func (r *Keyring) Check(ctx context.Context, s surehook.Settings) error {
 		return err
 	}
 	_, moved, err := r.Reseal("settings", "value", CheckSetting, string(stored))
-	if err != nil {
+	if err != nil && !lost {
 		return ErrOtherKey
 	}
-	if moved {
+	if moved || err != nil {
 		_, err = s.PutSetting(ctx, CheckSetting, []byte(mark), true)
 	}
 	return err

@@ -190,6 +190,19 @@ func (s *Store) renew(ctx context.Context) error {
 	return nil
 }
 
+// Alone refuses when another node runs on the schema, or may.
+func (s *Store) Alone(ctx context.Context) error {
+	var others int
+	if err := s.pool.QueryRow(ctx, s.q(`SELECT count(*) FROM surehook.nodes WHERE epoch <> $1 AND expires_at > (SELECT surehook.clock())`),
+		s.Lease().Epoch).Scan(&others); err != nil {
+		return wrap(err)
+	}
+	if others > 0 {
+		return conflict("surehook runs on this database, or was killed there less than its lease ago: stop every node, or see --online in surehook secrets rotate-master --help")
+	}
+	return nil
+}
+
 // reap ends epochs whose lease has run out. One that a transaction still holds
 // is left for the next time.
 func (s *Store) reap(ctx context.Context) error {

@@ -302,3 +302,29 @@ func TestFirstStartsAtOnce(t *testing.T) {
 		work.Wait()
 	}
 }
+
+// Who must be alone on a schema is told of nodes that run there.
+func TestAlone(t *testing.T) {
+	dsn := pgserver.Database(t)
+	a, err := Open(t.Context(), dsn, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.Close() })
+	if err := a.Alone(t.Context()); err != nil {
+		t.Error(err)
+	}
+	b, err := Open(t.Context(), dsn, Options{APIOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Alone(t.Context()); surehook.CodeOf(err) != surehook.Conflict {
+		t.Errorf("beside another node: %v", err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Alone(t.Context()); err != nil {
+		t.Errorf("after it ended: %v", err)
+	}
+}
