@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -32,7 +33,10 @@ func sourceFile(cfg config.Config, from string) (string, error) {
 	if !ok || path == "" {
 		return "", surehook.Errorf(surehook.InvalidRequest, "--from must be sqlite: and a data directory; stores are moved from SQLite to PostgreSQL only")
 	}
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
+	switch info, err := os.Stat(path); {
+	case errors.Is(err, fs.ErrNotExist): // it may have been meant as the directory or as the file
+		return "", surehook.Errorf(surehook.NotFound, "there is no store at %s", path)
+	case err == nil && info.IsDir():
 		path = filepath.Join(path, StoreFile)
 	}
 	return path, nil
@@ -53,6 +57,9 @@ func openSource(ctx context.Context, cfg config.Config, from string) (*sqlite.So
 func Move(ctx context.Context, cfg config.Config, from string, progress move.Progress) (out Moved, err error) {
 	if cfg.Database == "" {
 		return out, surehook.Errorf(surehook.InvalidRequest, "--to must be postgres://user:password@host:5432/name, here or in SUREHOOK_DATABASE")
+	}
+	if _, err := sourceFile(cfg, from); err != nil {
+		return out, err // before the target is given a schema
 	}
 	dst, err := postgres.OpenTarget(ctx, cfg.Database, postgres.Options{Schema: cfg.DatabaseSchema, MaxConns: 2, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {

@@ -17,6 +17,8 @@ import (
 	"github.com/surehook/surehook/internal/move"
 )
 
+const sourceHint = "--from or SUREHOOK_DATA says where it is"
+
 // moveFlags are the settings of migrate-store.
 type moveFlags struct {
 	from, to, schema string
@@ -94,9 +96,9 @@ func (c *cmd) migrateStore(ctx context.Context, f moveFlags) error {
 	}
 	switch code := surehook.CodeOf(err); {
 	case ctx.Err() != nil:
-		return fail(exitFailed, "call it again to go on", "interrupted after %d rows", m.Rows)
+		return fail(exitFailed, "call it again to go on", "interrupted after %s", plural(m.Rows, "row", "rows"))
 	case code == surehook.NotFound:
-		return fail(exitNotFound, "--from or SUREHOOK_DATA says where it is", "%w", err)
+		return fail(exitNotFound, sourceHint, "%w", err)
 	case code == surehook.InvalidRequest:
 		return usage("%w", err)
 	case code == surehook.Unavailable:
@@ -146,7 +148,7 @@ func (c *cmd) moved(m app.Moved, took time.Duration) error {
 		c.out.line("nothing to do: %s was moved to %s before", m.From, m.To)
 		return nil
 	}
-	c.out.line("moved %d rows from %s to %s in %s; both hold the same", m.Rows, m.From, m.To, took.Round(time.Second/10))
+	c.out.line("moved %s from %s to %s in %s; both hold the same", plural(m.Rows, "row", "rows"), m.From, m.To, took.Round(time.Second/10))
 	c.out.line("next: give every node this database and the master key in %s, and start: surehook serve", filepath.Join(filepath.Dir(m.From), app.KeyFile))
 	c.out.line("%s isn't used any more; keep it until you trust the new one", m.From)
 	return nil
@@ -157,6 +159,8 @@ func (c *cmd) abandon(ctx context.Context, cfg config.Config, f moveFlags) error
 	switch {
 	case surehook.CodeOf(err) == surehook.InvalidRequest:
 		return usage("%w", err)
+	case surehook.CodeOf(err) == surehook.NotFound:
+		return fail(exitNotFound, sourceHint, "%w", err)
 	case err != nil:
 		return c.local(err)
 	case c.json:

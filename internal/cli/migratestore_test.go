@@ -75,6 +75,9 @@ func TestMigrateStore(t *testing.T) {
 	if code, _ := s.stop(syscall.SIGTERM); code != 0 {
 		t.Errorf("exit code %d\n%s", code, s.output)
 	}
+	if !strings.Contains(s.output.String(), ", schema surehook\n") || strings.Contains(s.output.String(), "@") {
+		t.Errorf("doesn't say where the data is, or says too much:\n%s", s.output)
+	}
 
 	migrate(0, "can be served again", "--abandon")
 	s = serve(t, data, nil)

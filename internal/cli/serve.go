@@ -8,6 +8,7 @@ import (
 
 	"github.com/surehook/surehook/internal/app"
 	"github.com/surehook/surehook/internal/config"
+	"github.com/surehook/surehook/store/postgres"
 )
 
 func (c *cmd) serveCmd() *cobra.Command {
@@ -87,7 +88,15 @@ func (c *cmd) serve(cc *cobra.Command, cfg config.Config) error {
 	}
 	opt := app.Options{Version: version(), Log: c.env.Stderr, Text: c.env.StderrTerminal, Notice: say,
 		Environ: func() []string { return c.env.Environ }}
+	where := cfg.Data
+	if cfg.Database != "" {
+		place, err := postgres.Address(cfg.Database, postgres.Options{Schema: cfg.DatabaseSchema})
+		if err != nil {
+			return err
+		}
+		where = "PostgreSQL at " + place
+	}
 	return app.Run(cc.Context(), cfg, opt, func(a *app.App) {
-		say("surehook " + version() + " listens on http://" + a.Addr.String() + ", data in " + cfg.Data)
+		say("surehook " + version() + " listens on http://" + a.Addr.String() + ", data in " + where)
 	})
 }

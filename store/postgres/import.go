@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -30,12 +29,7 @@ func OpenTarget(ctx context.Context, dsn string, opt Options) (*Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := s.pool.Config().ConnConfig
-	name := fmt.Sprintf("%s:%d/%s", c.Host, c.Port, c.Database)
-	if s.opt.Schema != defaultSchema {
-		name += ", schema " + s.opt.Schema
-	}
-	return &Target{s: s, name: name, days: make(map[partition]bool)}, nil
+	return &Target{s: s, name: address(s.pool.Config().ConnConfig, s.opt.Schema), days: make(map[partition]bool)}, nil
 }
 
 // Close disconnects.
