@@ -22,7 +22,7 @@ func (c *cmd) hookTestCmd() *cobra.Command {
 			if c.json {
 				err = c.out.value(a)
 			} else {
-				err = c.out.fields("result", c.out.paint(state(a.Status).colour, a.Status), "answer", answer(a.HTTPStatus, a.Error).text, "message", printable(deref(a.Message)),
+				err = c.out.fields("result", c.out.paint(state(tested(a.Status)).colour, tested(a.Status)), said(a.HTTPStatus), answer(a.HTTPStatus, a.Error).text, "message", printable(deref(a.Message)),
 					"response", printable(deref(a.Response)), "duration", ms(time.Duration(a.DurationMS*1e6)))
 			}
 			if err == nil && a.Status != "succeeded" {
@@ -31,6 +31,23 @@ func (c *cmd) hookTestCmd() *cobra.Command {
 			return err
 		}),
 	}
+}
+
+// tested names the result of a test. The API calls one that failed dead, as every
+// delivery without another attempt; to people that sounds like the endpoint's end.
+func tested(status string) string {
+	if status == "dead" {
+		return "failed"
+	}
+	return status
+}
+
+// said names what an attempt brought: an answer, or the reason that there is none.
+func said(status int) string {
+	if status == 0 {
+		return "error"
+	}
+	return "answer"
 }
 
 func (c *cmd) hookAttemptsCmd() *cobra.Command {
@@ -129,7 +146,7 @@ func (c *cmd) replay(ctx context.Context, api *client.Client, id string, f repla
 	}
 	c.out.line("%s queued", plural(q.Queued, "delivery", "deliveries"))
 	if q.InProgress > 0 {
-		c.out.line("%d are being attempted right now and were left alone", q.InProgress)
+		c.out.line("%s being attempted right now and %s left alone", plural(q.InProgress, "is", "are"), one(q.InProgress, "was", "were"))
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ result, so the exit code is 0 whatever they are.`,
 	f := check.Flags()
 	f.BoolVar(&ip, "ip", false, "inputs are IP addresses")
 	f.BoolVar(&lexical, "no-resolve", false, "judge the text of the URL alone; ask no name server")
-	f.StringVar(&networks, "allow-networks", "", "private networks that may be reached, as of the server [SUREHOOK_ALLOW_NETWORKS]")
+	f.StringVar(&networks, "allow-networks", "", "private networks or addresses that may be reached, as of the server [SUREHOOK_ALLOW_NETWORKS]")
 	f.StringVar(&own, "own-hosts", "", "our own host names, as of the server [SUREHOOK_OWN_HOSTS]")
 	guard.AddCommand(check)
 	return guard

@@ -81,6 +81,9 @@ func urlHint(ctx context.Context, err error, raw string) error {
 	if network == "" {
 		return err
 	}
+	if strings.Contains(p.Error(), "--allow-networks") { // it has some, and they must stay
+		return fail(exitUsage, "nothing was changed: add "+network+" to what the server has as --allow-networks", "%s", p.Error())
+	}
 	return fail(exitUsage, "nothing was changed: deliveries go to public addresses alone; for development, a server may reach others:\n"+
 		"  surehook serve --allow-networks "+network, "%s", p.Error())
 }

@@ -37,7 +37,7 @@ var table = []Option{
 	{Name: "deliver", Default: "true", Flag: true, Help: "deliver; without it other nodes on the same database must",
 		set: func(c *Config, v string) (err error) { c.Deliver, err = boolean(v); return err }},
 
-	{Name: "allow-networks", Value: "cidr,...", Help: "development only: private networks that deliveries may reach, and where URL rules are lifted",
+	{Name: "allow-networks", Value: "network,...", Help: "development only: private networks or addresses that deliveries may reach, and where URL rules are lifted",
 		set: func(c *Config, v string) (err error) { c.AllowNetworks, err = prefixes(v); return err }},
 	{Name: "own-hosts", Value: "host,...", Help: "our own public host names, refused as endpoints",
 		set: func(c *Config, v string) error { c.OwnHosts = items(v); return nil }},
