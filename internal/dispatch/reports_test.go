@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -131,12 +132,12 @@ func TestR05_AnEndpointThatIsGoneIsLoggedOnce(t *testing.T) {
 // rows whose endpoint nobody knows wait until it is sure that it is gone,
 // and then end; nothing is sent meanwhile, and nothing is logged each time.
 func TestR06_AnEndpointThatNobodyKnows(t *testing.T) {
-	sure := false
+	var sure atomic.Bool
 	bubble(t, func(k *desk) {
 		k.m.append(&surehook.Event{ID: "evt_1", Type: "a", Data: []byte("1")}, []surehook.Target{{EndpointKey: 77}})
 		after(10 * time.Minute)
 		want(t, "rows while a look at the endpoints may still bring it", k.left(), 1)
-		sure = true
+		sure.Store(true)
 		after(2 * time.Minute)
 		want(t, "rows", k.left(), 0)
 		want(t, "requests", k.w.count(host(77)), 0)
@@ -145,7 +146,7 @@ func TestR06_AnEndpointThatNobodyKnows(t *testing.T) {
 		if k.logs.Len() > 0 {
 			t.Errorf("logged: %s", k.logs.String())
 		}
-	}, func(o *Options) { o.Gone = func(context.Context, int64) bool { return sure } })
+	}, func(o *Options) { o.Gone = func(context.Context, int64) bool { return sure.Load() } })
 }
 
 // S-07: a receiver that turns each request into a new event goes round no faster
