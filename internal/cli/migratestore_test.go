@@ -75,9 +75,7 @@ func TestMigrateStore(t *testing.T) {
 	if code, _ := s.stop(syscall.SIGTERM); code != 0 {
 		t.Errorf("exit code %d\n%s", code, s.output)
 	}
-	if !strings.Contains(s.output.String(), ", schema surehook\n") || strings.Contains(s.output.String(), "@") {
-		t.Errorf("doesn't say where the data is, or says too much:\n%s", s.output)
-	}
+	namesDatabase(t, s.output.String())
 
 	migrate(0, "can be served again", "--abandon")
 	s = serve(t, data, nil)
@@ -86,6 +84,14 @@ func TestMigrateStore(t *testing.T) {
 	migrate(exitFailed, "another move")
 	for _, args := range [][]string{{"--from", "mysql:x"}, {"--to", "mysql://x"}, {"--from", "sqlite:"}} {
 		migrate(exitUsage, "must be", args...)
+	}
+}
+
+// namesDatabase: what a server says at its start has the schema, and no account.
+func namesDatabase(t *testing.T, said string) {
+	t.Helper()
+	if !strings.Contains(said, ", schema surehook\n") || strings.Contains(said, "@") {
+		t.Errorf("doesn't say where the data is, or says too much:\n%s", said)
 	}
 }
 
