@@ -87,7 +87,8 @@ type Webhook struct {
 	Envelope            string            `json:"envelope"`
 	Signature           string            `json:"signature"`
 	Headers             map[string]string `json:"headers,omitempty"`
-	Limits              Limits            `json:"limits"`
+	Limits              Limits            `json:"limits"`           // its own
+	Effective           Limits            `json:"effective_limits"` // those that hold: its own, or else its profile's
 	Ordering            string            `json:"ordering"`
 	Enabled             bool              `json:"enabled"`
 	DisabledReason      *string           `json:"disabled_reason"`

@@ -98,6 +98,10 @@ func (e *Engine) CreateWebhook(ctx context.Context, w Webhook, by Actor) (*sureh
 	return ep, shown, nil
 }
 
+// Effective gives the limits that hold for an endpoint: its own, or else its
+// profile's.
+func Effective(ep *surehook.Endpoint) surehook.Limits { return dispatch.Effective(ep) }
+
 // secret makes a signing secret, or takes an existing one: its bytes, and how it
 // is shown once.
 func (e *Engine) secret(signature, given string) (raw []byte, shown string, err error) {

@@ -87,7 +87,8 @@ type WebhookView struct {
 	Envelope            string            `json:"envelope"`
 	Signature           string            `json:"signature"`
 	Headers             map[string]string `json:"headers,omitempty"`
-	Limits              Limits            `json:"limits"`
+	Limits              Limits            `json:"limits" doc:"Its own"`
+	Effective           Limits            `json:"effective_limits" doc:"Those that hold: its own, or else its profile's"`
 	Ordering            string            `json:"ordering" enum:"none,sequence"`
 	Enabled             bool              `json:"enabled"`
 	DisabledReason      text              `json:"disabled_reason"`
@@ -122,7 +123,7 @@ const hidden = "[hidden]"
 func viewWebhook(c *call, e *surehook.Endpoint) WebhookView {
 	v := WebhookView{ID: e.ID, Scope: string(e.Scope()), TenantID: text(e.Tenant), PartnerID: text(e.Partner), URL: e.URL, Description: e.Description,
 		EventTypes: e.EventTypes, Subjects: e.Subjects, IdentityIDs: e.Identities, Profile: e.Profile, Envelope: string(e.Envelope),
-		Signature: e.Signature, Headers: e.Headers, Limits: viewLimits(e.Limits), Ordering: ordering(e.Ordered), Enabled: e.Enabled, DisabledReason: text(e.DisabledReason),
+		Signature: e.Signature, Headers: e.Headers, Limits: viewLimits(e.Limits), Effective: viewLimits(engine.Effective(e)), Ordering: ordering(e.Ordered), Enabled: e.Enabled, DisabledReason: text(e.DisabledReason),
 		ConsecutiveFailures: e.Health.ConsecutiveFailures, FirstFailureAt: stamp(e.Health.FirstFailureAt), LastFailureAt: stamp(e.Health.LastFailureAt),
 		PreviousSecretUntil: stamp(e.Secrets.PreviousUntil), CreatedAt: stamp(e.CreatedAt), UpdatedAt: stamp(e.UpdatedAt)}
 	if c.may(surehook.PermWebhooksManage) {

@@ -171,25 +171,6 @@ func (c *cmd) hook(w client.Webhook) error {
 	if c.json {
 		return c.out.value(w)
 	}
-	var limits []string
-	if len(w.Limits.WaitsMS) > 0 {
-		var all waits
-		for _, ms := range w.Limits.WaitsMS {
-			all = append(all, time.Duration(ms)*time.Millisecond)
-		}
-		limits = append(limits, "waits "+all.String())
-	}
-	for _, l := range []struct {
-		name  string
-		value float64
-	}{{"attempts", float64(w.Limits.Attempts)}, {"rate", w.Limits.RatePerSecond}, {"concurrency", float64(w.Limits.Concurrency)}} {
-		if l.value > 0 {
-			limits = append(limits, fmt.Sprintf("%s %g", l.name, l.value))
-		}
-	}
-	if t := w.Limits.TimeoutMS; t > 0 {
-		limits = append(limits, "timeout "+(time.Duration(t)*time.Millisecond).String())
-	}
 	failures := ""
 	if w.ConsecutiveFailures > 0 {
 		failures = fmt.Sprintf("%d in a row", w.ConsecutiveFailures)
@@ -198,12 +179,40 @@ func (c *cmd) hook(w client.Webhook) error {
 		"description", printable(w.Description), "types", strings.Join(w.EventTypes, ", "), "subjects", strings.Join(w.Subjects, ", "),
 		"identities", strings.Join(w.IdentityIDs, ", "), "profile", w.Profile, "envelope", w.Envelope, "signature", w.Signature,
 		"ordering", w.Ordering,
-		"limits", strings.Join(limits, ", "), "failures", failures, "old secret signs until", moment(deref(w.PreviousSecretUntil)), "created", moment(w.CreatedAt),
+		"limits", limits(w), "failures", failures, "old secret signs until", moment(deref(w.PreviousSecretUntil)), "created", moment(w.CreatedAt),
 		keyLabel(w.Secret), w.Secret); err != nil {
 		return err
 	}
 	c.shownOnce(w.Secret)
 	return nil
+}
+
+// limits shows what holds for an endpoint, and what of that isn't its own.
+func limits(w client.Webhook) string {
+	var out []string
+	say := func(what string, own bool, whose string) {
+		if !own {
+			what += " (" + whose + ")"
+		}
+		out = append(out, what)
+	}
+	l, e := w.Limits, w.Effective
+	millis := func(ms int) time.Duration { return time.Duration(ms) * time.Millisecond }
+	if len(l.WaitsMS) > 0 {
+		var all waits
+		for _, ms := range l.WaitsMS {
+			all = append(all, millis(ms))
+		}
+		say("waits "+all.String(), true, "")
+	}
+	const profiles = "the profile's"
+	say(fmt.Sprintf("attempts %d", e.Attempts), l.Attempts > 0 || len(l.WaitsMS) > 0, profiles) // one more than waits of its own
+	say("timeout "+millis(e.TimeoutMS).String(), l.TimeoutMS > 0, profiles)
+	if l.RatePerSecond > 0 {
+		say(fmt.Sprintf("rate %g", l.RatePerSecond), true, "")
+	}
+	say(fmt.Sprintf("concurrency %d", e.Concurrency), l.Concurrency > 0, "the default")
+	return strings.Join(out, ", ")
 }
 
 // keyLabel names what a receiver verifies with. Of v1a it is the public half,
@@ -222,7 +231,7 @@ func (c *cmd) shownOnce(key string) {
 	case keyLabel(key) == "secret":
 		c.hint("The secret is shown this once. Give it to whoever receives: it verifies the signatures, and could make some.")
 	default:
-		c.hint("The public key is shown this once. Give it to whoever receives: it verifies the signatures, can't make any, and is no secret.")
+		c.hint("Give the public key to whoever receives: it verifies the signatures, can't make any, and is no secret. Keep it: it is shown here alone, and what is stored is sealed.")
 	}
 }
 

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/surehook/surehook"
 	"github.com/surehook/surehook/internal/egress"
+	"github.com/surehook/surehook/internal/retry"
 	"github.com/surehook/surehook/profile"
 	"github.com/surehook/surehook/signing"
 )
@@ -44,24 +46,32 @@ type route struct {
 	expires     time.Time // when to compile anew
 }
 
-func (d *Dispatcher) compile(e *surehook.Endpoint) *route {
-	p, ok := profile.ByName(e.Profile)
-	if !ok {
-		p = profile.Standard
+// Effective gives the limits that hold for an endpoint: its own, or else its
+// profile's.
+func Effective(e *surehook.Endpoint) surehook.Limits {
+	p, l := profileOf(e), e.Limits
+	policy := p.Retry.With(l)
+	l.Waits, l.Attempts = policy.Waits, retry.Attempts(policy)
+	l.Timeout, l.Concurrency = cmp.Or(l.Timeout, p.Timeout), cmp.Or(l.Concurrency, defaultConcurrency)
+	return l
+}
+
+func profileOf(e *surehook.Endpoint) profile.Profile {
+	if p, ok := profile.ByName(e.Profile); ok {
+		return p
 	}
-	r := &route{Endpoint: e, live: e.Enabled && !e.Deleted, profile: p, envelope: e.Envelope, retry: p.Retry.With(e.Limits), timeout: p.Timeout, concurrency: defaultConcurrency,
+	return profile.Standard
+}
+
+func (d *Dispatcher) compile(e *surehook.Endpoint) *route {
+	p, l := profileOf(e), Effective(e)
+	r := &route{Endpoint: e, live: e.Enabled && !e.Deleted, profile: p, envelope: e.Envelope, retry: p.Retry.With(e.Limits), timeout: l.Timeout, concurrency: l.Concurrency,
 		expires: d.now().Add(secretTTL)}
 	if p.Envelope != "" && (e.Envelope == "" || e.Envelope == surehook.EnvelopeStandard) {
 		r.envelope = p.Envelope
 	}
-	if e.Limits.Timeout > 0 {
-		r.timeout = e.Limits.Timeout
-	}
 	if length := d.store.Lease().Length; length > 0 {
 		r.timeout = min(r.timeout, length*3/4-leaseMargin) // or a lease that is due to be renewed would never last for it
-	}
-	if e.Limits.Concurrency > 0 {
-		r.concurrency = e.Limits.Concurrency
 	}
 	if e.Deleted {
 		return r // its secrets are gone, and nothing is sent any more
