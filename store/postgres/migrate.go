@@ -57,7 +57,10 @@ func migrating(ctx context.Context, cfg *pgx.ConnConfig, schema string, use func
 	db := stdlib.OpenDB(*cfg)
 	defer func() { err = errors.Join(err, db.Close()) }()
 	quoted := pgx.Identifier{schema}.Sanitize()
-	if _, err := db.ExecContext(ctx, `CREATE SCHEMA IF NOT EXISTS `+quoted); err != nil {
+	// IF NOT EXISTS alone asks for the right to create, whether it is needed or not.
+	if _, err := db.ExecContext(ctx, `DO $$ BEGIN
+		IF to_regnamespace('`+quoted+`') IS NULL THEN CREATE SCHEMA IF NOT EXISTS `+quoted+`; END IF;
+	END $$`); err != nil {
 		return err
 	}
 	files, err := filesFor(quoted)
