@@ -56,7 +56,7 @@ type EventType struct {
 	Description string          `json:"description,omitempty"`
 	Example     json.RawMessage `json:"example,omitempty"`
 	Schema      json.RawMessage `json:"schema,omitempty"`
-	Validate    bool            `json:"validate,omitempty"`
+	Validate    bool            `json:"validate"`
 	CreatedAt   string          `json:"created_at,omitempty"`
 	UpdatedAt   string          `json:"updated_at,omitempty"`
 }

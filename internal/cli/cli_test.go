@@ -205,10 +205,10 @@ func TestListen(t *testing.T) {
 	now := time.Unix(1614265331, 0)
 	c := &cmd{env: Env{Stdout: &out, Stderr: &out}, json: true}
 	c.out = c.output()
-	l := &listener{c: c, keys: []signing.Key{secret}, status: 202, left: 2, now: func() time.Time { return now }, done: make(chan struct{})}
+	l := &listener{c: c, keys: []signing.Key{secret}, status: 202, left: 3, now: func() time.Time { return now }, done: make(chan struct{})}
 	srv := httptest.NewServer(l)
 	defer srv.Close()
-	for _, body := range []string{`{"test": 2432232314}`, `{"test": 2432232315}`} {
+	for _, body := range []string{`{"test": 2432232314}`, `{"test": 2432232315}`, "\xff"} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL+"/in", strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
@@ -224,14 +224,17 @@ func TestListen(t *testing.T) {
 	}
 	<-l.done
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	var got [2]received
+	var got [3]received
 	for i := range got {
 		if err := json.Unmarshal([]byte(lines[i]), &got[i]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got[0].Signature != "valid" || got[0].Status != 202 || string(got[0].Body) != `{"test":2432232314}` {
+	if got[0].Signature != "valid" || got[0].Status != 202 || got[0].Body != `{"test": 2432232314}` {
 		t.Errorf("%+v", got[0])
+	}
+	if got[2].Body != "" || string(got[2].Raw) != "\xff" {
+		t.Errorf("%+v", got[2])
 	}
 	if got[1].Signature != "no signature matches" || got[1].Status != 401 {
 		t.Errorf("%+v", got[1])

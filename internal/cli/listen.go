@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -107,16 +105,16 @@ func (l *listener) run(ctx context.Context, addr string) error {
 
 // received is one request, as --json prints it.
 type received struct {
-	Time      time.Time       `json:"time"`
-	Method    string          `json:"method"`
-	Path      string          `json:"path"`
-	ID        string          `json:"webhook_id"`
-	Attempt   int             `json:"attempt,omitempty"`
-	Signature string          `json:"signature"` // valid, unchecked, or why it was refused
-	Status    int             `json:"status"`
-	Bytes     int             `json:"bytes"`
-	Body      json.RawMessage `json:"body,omitempty"` // if it is JSON
-	Text      string          `json:"text,omitempty"` // if it isn't
+	Time      time.Time `json:"time"`
+	Method    string    `json:"method"`
+	Path      string    `json:"path"`
+	ID        string    `json:"webhook_id"`
+	Attempt   int       `json:"attempt,omitempty"`
+	Signature string    `json:"signature"` // valid, unchecked, or why it was refused
+	Status    int       `json:"status"`
+	Bytes     int       `json:"bytes"`
+	Body      string    `json:"body"`                  // as it came: the signature is over its bytes
+	Raw       []byte    `json:"body_base64,omitempty"` // in place of it, where it isn't UTF-8
 }
 
 // ServeHTTP implements http.Handler.
@@ -136,10 +134,10 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		}
 	}
 	w.WriteHeader(r.Status)
-	if json.Valid(body) {
-		r.Body = body
+	if utf8.Valid(body) {
+		r.Body = string(body)
 	} else {
-		r.Text = string(body)
+		r.Raw = body
 	}
 	l.print(&r, body)
 }
@@ -148,7 +146,7 @@ func (l *listener) print(r *received, body []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.c.json {
-		if err := l.value(r); err != nil {
+		if err := l.c.out.value(r); err != nil {
 			l.c.say("surehook: %s", err)
 		}
 	} else {
@@ -159,18 +157,6 @@ func (l *listener) print(r *received, body []byte) {
 			close(l.done)
 		}
 	}
-}
-
-// value writes the request on one line, and the body's own spelling with it.
-func (l *listener) value(r *received) error {
-	if r.Body != nil {
-		var one bytes.Buffer
-		if err := json.Compact(&one, r.Body); err != nil {
-			return err
-		}
-		r.Body = one.Bytes()
-	}
-	return l.c.out.value(r)
 }
 
 func (l *listener) text(r *received, body []byte) {
