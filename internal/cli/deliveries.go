@@ -74,8 +74,11 @@ func (c *cmd) hookStatsCmd() *cobra.Command {
 			}
 			return list(c, each(buckets), listing[client.StatsBucket]{none: "no attempts in that time; see --since",
 				head: []string{"FROM", "ATTEMPTS", "SUCCEEDED", "FAILED", "DEAD", "P50", "P99"}, row: func(b client.StatsBucket) []cell {
-					return []cell{stamp(&b.Start), count(b.Attempts), count(b.Succeeded), count(b.Failed), count(b.Dead),
-						{text: ms(time.Duration(b.P50MS * 1e6)), right: true}, {text: ms(time.Duration(b.P99MS * 1e6)), right: true}}
+					p50, p99 := "–", "–"
+					if b.Attempts > 0 {
+						p50, p99 = ms(time.Duration(b.P50MS*1e6)), ms(time.Duration(b.P99MS*1e6))
+					}
+					return []cell{stamp(&b.Start), count(b.Attempts), count(b.Succeeded), count(b.Failed), count(b.Dead), {text: p50, right: true}, {text: p99, right: true}}
 				}})
 		}),
 	}
@@ -162,6 +165,9 @@ func (c *cmd) watch(ctx context.Context, api *client.Client, id string) error {
 		if err != nil {
 			return err
 		}
+		if r.State == "done" {
+			r.Total = r.Scanned // it was a guess
+		}
 		show(int(r.Scanned), int(max(r.Total, r.Scanned)))
 		if r.State != "running" {
 			end()
@@ -186,8 +192,15 @@ func (c *cmd) job(r client.Replay) error {
 	if c.json {
 		return c.out.value(r)
 	}
+	looked := strconv.FormatInt(r.Scanned, 10)
+	if r.State != "done" { // the sum is a guess, of all events in that time
+		looked = fmt.Sprintf("%d of about %d", r.Scanned, max(r.Total, r.Scanned))
+	}
+	if r.State == "done" && r.Queued == 0 {
+		c.hint("Nothing had to be queued: no such event of that time is for this endpoint, or those that are wait in its queue already.")
+	}
 	return c.out.fields("id", r.ID, "webhook", r.WebhookID, "state", c.out.paint(state(r.State).colour, r.State), "since", moment(deref(r.Since)), "until", moment(deref(r.Until)),
-		"status", deref(r.Status), "looked at", fmt.Sprintf("%d of about %d", r.Scanned, max(r.Total, r.Scanned)), "queued", strconv.FormatInt(r.Queued, 10), "error", deref(r.Error))
+		"status", deref(r.Status), "looked at", looked, "queued", strconv.FormatInt(r.Queued, 10), "error", deref(r.Error))
 }
 
 func (c *cmd) replaysCmd() *cobra.Command {

@@ -224,6 +224,8 @@ func (d *demo) report(r *result) error {
 	o.line("%s  %d events accepted, %d accounted for, 0 lost, in %.1f s", o.paint(green, "OK"), r.Events, r.Events, r.Seconds)
 	o.line("Every event arrived byte for byte, under signatures that independent code found right; failures were retried until")
 	o.line("they passed or became dead letters, a 410 disabled its endpoint, and a receiver that never answers held nobody up.")
+	o.line("good and flaky got one more than was published: webhook.disabled, the news that gone was disabled. black-hole subscribes to")
+	o.line("%s alone: after their last attempts they are dead letters, which can be replayed.", plural(r.Rows[len(r.Rows)-1].Dead, "event", "events"))
 	return nil
 }
 
