@@ -85,7 +85,8 @@ type Appender interface {
 	// order of acceptance and without gaps. While others of the owner wait in the
 	// outbox, it joins them there.
 	Append(ctx context.Context, version int64, items []Append) ([]Appended, error)
-	// Outbox reads events that wait for their fan-out, oldest first.
+	// Outbox reads events that wait for their fan-out, oldest first: at most limit,
+	// and a few megabytes of data (but at least one).
 	Outbox(ctx context.Context, limit int) ([]OutboxEvent, error)
 }
 
@@ -346,6 +347,8 @@ type Keys interface {
 	CreateKey(ctx context.Context, k *APIKey, a *AuditEntry) error
 	KeyByHash(ctx context.Context, hash []byte) (*APIKey, error) // NotFound for unknown; revoked ones are given with RevokedAt
 	ListKeys(ctx context.Context, p Page) ([]*APIKey, error)
+	// RevokeKey ends a key. The last platform key that is live and has
+	// PermAdmin is kept, with Conflict: nobody could get in any more.
 	RevokeKey(ctx context.Context, id string, a *AuditEntry) error
 	// KeysUsed notes when keys, by Key, were used last, in one transaction.
 	// Nothing goes back in time; keys that aren't there are left out.

@@ -262,41 +262,9 @@ func (s *server) listKeys(ctx context.Context, _ *call, in *Listing) (*listOut[K
 }
 
 func (s *server) revokeKey(ctx context.Context, c *call, in *ByID) (*none, error) {
-	if err := s.notLast(ctx, in.ID); err != nil {
-		return nil, err
-	}
 	err := s.store.RevokeKey(ctx, in.ID, s.audit(c, "key.revoke", in.ID, ""))
 	s.keys.forget()
 	return nil, err
-}
-
-// notLast refuses to revoke the last platform key that can make others: nobody
-// could get in any more.
-func (s *server) notLast(ctx context.Context, id string) error {
-	isAdmin := false
-	for p := (surehook.Page{Limit: 1000}); ; {
-		rows, err := s.store.ListKeys(ctx, p)
-		if err != nil {
-			return err
-		}
-		for _, k := range rows {
-			p.Cursor = k.Key
-			if !k.RevokedAt.IsZero() || k.Tenant != "" || !slices.Contains(k.Permissions, surehook.PermAdmin) {
-				continue
-			}
-			if k.ID != id {
-				return nil
-			}
-			isAdmin = true
-		}
-		if len(rows) < p.Limit {
-			break
-		}
-	}
-	if isAdmin {
-		return surehook.Errorf(surehook.Conflict, "this is the last admin key; make another one first")
-	}
-	return nil
 }
 
 // AuditView is one change.

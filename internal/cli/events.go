@@ -143,7 +143,7 @@ func (c *cmd) eventGetCmd() *cobra.Command {
 				return c.out.value(ev)
 			}
 			return c.out.fields("id", ev.ID, "type", ev.Type, "tenant", ev.TenantID, "identity", ev.IdentityID, "owner", ev.Owner, "sequence", ordinal(ev.Sequence),
-				"subjects", strings.Join(ev.Subjects, ", "), "occurred", moment(ev.OccurredAt), "accepted", moment(ev.CreatedAt), "data", printable(string(ev.Data)))
+				"subjects", printable(strings.Join(ev.Subjects, ", ")), "occurred", moment(ev.OccurredAt), "accepted", moment(ev.CreatedAt), "data", printable(string(ev.Data)))
 		}),
 	}
 	cc.Flags().BoolVar(&showDeliveries, "deliveries", false, "what became of it at each endpoint")

@@ -69,9 +69,22 @@ func (s *Store) ListKeys(ctx context.Context, p surehook.Page) ([]*surehook.APIK
 // then.
 func (s *Store) RevokeKey(ctx context.Context, id string, a *surehook.AuditEntry) error {
 	return s.change(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		revoked, err := one(ctx, tx, "API key", pgx.RowTo[int64], s.q(`SELECT revoked_at FROM surehook.api_keys WHERE id = $1 FOR NO KEY UPDATE`), id)
-		if err != nil || revoked != 0 {
+		// One at a time, or two that each see the other could both go.
+		if err := s.exclude(ctx, tx, "api keys"); err != nil {
 			return err
+		}
+		k, err := one(ctx, tx, "API key", scanKey, s.q(`SELECT `+keyColumns+` WHERE id = $1 FOR NO KEY UPDATE`), id)
+		if err != nil || !k.RevokedAt.IsZero() {
+			return err
+		}
+		if row.Admin(k) {
+			live, err := collect(ctx, tx, scanKey, s.q(`SELECT `+keyColumns+` WHERE revoked_at = 0 AND tenant = '' AND id <> $1`), id)
+			if err != nil {
+				return err
+			}
+			if !slices.ContainsFunc(live, row.Admin) {
+				return row.ErrLastAdmin
+			}
 		}
 		now, err := s.now(ctx, tx)
 		if err != nil {

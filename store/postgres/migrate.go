@@ -31,7 +31,13 @@ func migrate(ctx context.Context, cfg *pgx.ConnConfig, schema string) error {
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // after the commit there is nothing left to lose
 	return wrap(pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '60s'`); err != nil {
+			return err
+		}
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(migrateLock)); err != nil {
+			if sqlState(err) == "55P03" {
+				err = unavailable("another session has held the lock for migrations for a minute (pg_locks, locktype advisory, says which)", err)
+			}
 			return err
 		}
 		return migrating(ctx, cfg, schema, func(p *goose.Provider) error {

@@ -203,13 +203,17 @@ func (s *Store) Alone(ctx context.Context) error {
 	return nil
 }
 
+// leaseAhead is how much longer than any lease one may still run: past it, it was
+// written while the database's clock was ahead, and would hold for as long.
+const leaseAhead = 10 * time.Minute
+
 // reap ends epochs whose lease has run out. One that a transaction still holds
 // is left for the next time.
 func (s *Store) reap(ctx context.Context) error {
 	freed := false
 	err := s.change(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, s.q(`SELECT epoch FROM surehook.nodes WHERE expires_at <= (SELECT surehook.clock())
-			ORDER BY epoch FOR UPDATE SKIP LOCKED`))
+			OR expires_at > (SELECT surehook.clock()) + $1 ORDER BY epoch FOR UPDATE SKIP LOCKED`), max(2*s.opt.Lease, leaseAhead).Milliseconds())
 		if err != nil {
 			return err
 		}

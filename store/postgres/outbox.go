@@ -14,7 +14,9 @@ import (
 // younger than the commit that brought it.
 const outboxSQL = `SELECT b.id, b.tenant, b.event_id, b.type, b.identity, b.owner, b.subjects, b.occurred_at, b.trace, b.about, b.data,
 	ARRAY(SELECT e.key FROM surehook.endpoints e WHERE e.made_at >= b.created_at AND pg_visible_in_snapshot(b.xid, e.made_in))
-	FROM surehook.outbox b ORDER BY b.id LIMIT $1`
+	FROM surehook.outbox b JOIN (SELECT id, sum(size) OVER (ORDER BY id) - size AS before
+		FROM (SELECT id, length(data) AS size FROM surehook.outbox ORDER BY id LIMIT $1) x) y ON y.id = b.id
+	WHERE y.before < $2 ORDER BY b.id`
 
 // Outbox implements surehook.Appender. It also keeps the mark by which the
 // callers' transactions know whether anybody must be woken.
@@ -35,7 +37,7 @@ func (s *Store) Outbox(ctx context.Context, limit int) ([]surehook.OutboxEvent, 
 func (s *Store) readOutbox(ctx context.Context, limit int) ([]surehook.OutboxEvent, error) {
 	var out []surehook.OutboxEvent
 	err := s.read(ctx, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, s.q(outboxSQL), limit)
+		rows, err := tx.Query(ctx, s.q(outboxSQL), limit, row.OutboxBytes)
 		if err != nil {
 			return err
 		}

@@ -57,3 +57,23 @@ func TestAPlaceIsTakenOver(t *testing.T) {
 		t.Errorf("%+v, %v", c, err)
 	}
 }
+
+// A lease that was written while the database's clock was a day ahead must not
+// hold a dead node's rows for a day.
+func TestALeaseFarAheadIsOver(t *testing.T) {
+	dsn := pgserver.Database(t)
+	s, err := Open(t.Context(), dsn, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	exec(t, dsn, `INSERT INTO surehook.nodes (epoch, name, place, delivers, started_at, expires_at)
+		SELECT nextval('surehook.epochs'), 'dead', 'elsewhere', true, ms, ms + 86400000 FROM surehook.clock() ms`)
+	if err := s.reap(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var n int
+	if err := s.pool.QueryRow(t.Context(), `SELECT count(*) FROM surehook.nodes`).Scan(&n); err != nil || n != 1 {
+		t.Errorf("%d nodes, want this one: %v", n, err)
+	}
+}

@@ -79,15 +79,31 @@ func (s *Store) ListKeys(ctx context.Context, p surehook.Page) ([]*surehook.APIK
 // then.
 func (s *Store) RevokeKey(_ context.Context, id string, a *surehook.AuditEntry) error {
 	return s.change(func(c *conn) error {
-		n, err := c.int64(`SELECT count(*) FROM api_keys WHERE id = ?`, id)
-		if err != nil {
+		var k *surehook.APIKey
+		others := false
+		if err := c.each(`SELECT `+keyColumns, nil, func(st *sqlite3.Stmt) error {
+			x, err := scanKey(st)
+			if err != nil {
+				return err
+			}
+			if x.ID == id {
+				k = x
+			} else {
+				others = others || row.Admin(x)
+			}
+			return nil
+		}); err != nil {
 			return err
 		}
-		if n == 0 {
+		switch {
+		case k == nil:
 			return notFound("API key")
+		case !k.RevokedAt.IsZero():
+			return nil
+		case row.Admin(k) && !others:
+			return row.ErrLastAdmin
 		}
-		revoked, err := c.exec(`UPDATE api_keys SET revoked_at = ? WHERE id = ? AND revoked_at = 0`, s.now(), id)
-		if err != nil || revoked == 0 {
+		if _, err := c.exec(`UPDATE api_keys SET revoked_at = ? WHERE id = ?`, s.now(), id); err != nil {
 			return err
 		}
 		return s.putAudit(c, a)

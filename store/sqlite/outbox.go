@@ -3,6 +3,7 @@ package sqlite
 import (
 	"bytes"
 	"context"
+	"errors"
 
 	"github.com/ncruces/go-sqlite3"
 
@@ -27,11 +28,18 @@ func (s *Store) Outbox(ctx context.Context, limit int) ([]surehook.OutboxEvent, 
 	var out []surehook.OutboxEvent
 	err := s.read(ctx, func(c *conn) error {
 		out = out[:0]
-		if err := c.each(`SELECT `+outboxColumns+` ORDER BY id LIMIT ?`, []any{limit}, func(st *sqlite3.Stmt) error {
+		size := 0
+		err := c.each(`SELECT `+outboxColumns+` ORDER BY id LIMIT ?`, []any{limit}, func(st *sqlite3.Stmt) error {
+			if size >= row.OutboxBytes {
+				return errEnough
+			}
 			o, err := scanOutbox(st)
-			out = append(out, o)
+			if err == nil {
+				out, size = append(out, o), size+len(o.Event.Data)
+			}
 			return err
-		}); err != nil || len(out) == 0 {
+		})
+		if (err != nil && !errors.Is(err, errEnough)) || len(out) == 0 {
 			return err
 		}
 		return c.each(`SELECT key FROM endpoints WHERE key > ?`, []any{out[0].ID}, func(st *sqlite3.Stmt) error {

@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -122,8 +123,7 @@ func Open(ctx context.Context, path string, opt Options) (*Store, error) {
 	return s, nil
 }
 
-// private makes the file, or an old one, readable for its owner alone. The log
-// beside it takes the file's mode.
+// private makes the file, or an old one, readable for its owner alone.
 func private(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -152,8 +152,22 @@ func (s *Store) start(ctx context.Context) error {
 		s.reads <- r
 		s.open++
 	}
+	if err := privateLog(s.path); err != nil {
+		return errors.Join(err, s.closeReaders(), c.close())
+	}
 	s.space.start(s)
 	s.w = startWriter(s, c)
+	return nil
+}
+
+// privateLog does the same for what SQLite keeps beside the file: the log holds
+// events as the file does.
+func privateLog(path string) error {
+	for _, beside := range []string{"-wal", "-shm"} {
+		if err := os.Chmod(path+beside, 0o600); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -268,7 +268,7 @@ func (w *writer) reopen() error {
 		return closing(c, err)
 	}
 	w.c = c
-	return nil
+	return privateLog(w.s.path)
 }
 
 // checkpoint keeps the write-ahead log small. The automatic checkpoint at each

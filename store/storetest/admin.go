@@ -10,6 +10,7 @@ import (
 var adminTests = map[string]func(*env){
 	"Tenants/are put, found and deleted":     tenantCRUD,
 	"Keys/are found by hash until revoked":   keyCRUD,
+	"Keys/the last admin key stays":          keyLast,
 	"Keys/keep when they were used last":     keyUse,
 	"Audit/keeps every field":                auditFields,
 	"EventTypes/are put, listed and deleted": typeCRUD,
@@ -45,6 +46,34 @@ func (e *env) key(tenant string) *surehook.APIKey {
 	k := &surehook.APIKey{ID: id, Name: "ci", Hash: hash[:], Hint: "abcd", Tenant: tenant, Permissions: []string{surehook.PermRead, surehook.PermEventsWrite}}
 	e.ok(e.s.CreateKey(e.ctx, k, nil))
 	return k
+}
+
+// Two admins who revoke each other at once must not both succeed.
+func keyLast(e *env) {
+	admin := func() *surehook.APIKey {
+		k := &surehook.APIKey{ID: e.id("key"), Hash: []byte(e.id("hash")), Permissions: []string{surehook.PermAdmin}}
+		e.ok(e.s.CreateKey(e.ctx, k, nil))
+		return k
+	}
+	a, b := admin(), admin()
+	e.key("acme") // a tenant's is none
+	done := make(chan error, 2)
+	for _, k := range []*surehook.APIKey{a, b} {
+		go func() { done <- e.s.RevokeKey(e.ctx, k.ID, nil) }()
+	}
+	refused := 0
+	for range 2 {
+		if err := <-done; surehook.CodeOf(err) == surehook.Conflict {
+			refused++
+		} else {
+			e.ok(err)
+		}
+	}
+	e.same("refused", refused, 1)
+	admin()
+	for _, k := range []*surehook.APIKey{a, b} {
+		e.ok(e.s.RevokeKey(e.ctx, k.ID, nil)) // with another one there, and again
+	}
 }
 
 func keyCRUD(e *env) {

@@ -21,6 +21,7 @@ var appendTests = map[string]func(*env){
 	"Append/bytes stay as they are (A-04, A-12)":    appendBytes,
 	"Append/keys ascend":                            appendKeys,
 	"Append/a fan-out takes its outbox row away":    appendOutbox,
+	"Outbox/is read a few megabytes at a time":      outboxBytes,
 }
 
 func appendFields(e *env) {
@@ -256,4 +257,28 @@ func appendOutbox(e *env) {
 	waiting, err = e.s.Outbox(e.ctx, 10)
 	e.ok(err)
 	e.same("waiting after", len(waiting), 0)
+}
+
+func outboxBytes(e *env) {
+	ep := e.endpoint()
+	for i := range 9 {
+		d := e.publish(true, ep)[0]
+		o := e.outcome(d, surehook.Bury)
+		o.Attempt.Code, o.Version = surehook.Status410, int64(2*i+1)
+		ev := &surehook.Event{ID: e.id("evt_big"), Type: surehook.TypeDisabled, OccurredAt: e.clock.Now(), Data: make([]byte, 1<<20)}
+		e.recordWith(surehook.HealthRule{Gone: true, Disabled: func(*surehook.Endpoint, string, *surehook.Attempt) *surehook.Event { return ev }}, o)
+		e.enable(ep, true)
+	}
+	read := 0
+	for read < 9 {
+		waiting, err := e.s.Outbox(e.ctx, 100)
+		e.ok(err)
+		if len(waiting) == 0 || len(waiting) > 5 {
+			e.Fatalf("%d events of 1 MiB at once", len(waiting))
+		}
+		for _, w := range waiting {
+			e.append(surehook.Append{Event: w.Event, Outbox: w.ID})
+		}
+		read += len(waiting)
+	}
 }

@@ -282,7 +282,7 @@ CREATE INDEX idempotency_age ON surehook.idempotency (created_at);
 -- +goose StatementBegin
 -- A ULID: the time, and 80 random bits, which are those of a UUID before and
 -- after the ones that it has in common with all others.
-CREATE FUNCTION surehook.ulid(ms bigint) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION surehook.ulid(ms bigint) RETURNS text LANGUAGE plpgsql VOLATILE SET standard_conforming_strings = on AS $$
 DECLARE
     random constant text := encode(uuid_send(gen_random_uuid()), 'hex');
     parts constant bigint[] := ARRAY[ms, ('x' || substr(random, 1, 10))::bit(40)::bigint, ('x' || substr(random, 23, 10))::bit(40)::bigint];
@@ -301,7 +301,7 @@ $$;
 -- +goose StatementBegin
 -- What tells an event's content from another's: surehook.Event.ContentHash of the
 -- Go code. Each part follows its length, little-endian.
-CREATE FUNCTION surehook.content_hash(parts bytea[]) RETURNS bytea LANGUAGE plpgsql IMMUTABLE AS $$
+CREATE FUNCTION surehook.content_hash(parts bytea[]) RETURNS bytea LANGUAGE plpgsql IMMUTABLE SET standard_conforming_strings = on AS $$
 DECLARE
     part bytea;
     bytes bytea := '';
@@ -321,7 +321,7 @@ $$;
 -- after the commit. What it refuses is what package internal/accept refuses.
 CREATE FUNCTION surehook.enqueue(type text, data json, tenant text DEFAULT '', id text DEFAULT NULL, owner text DEFAULT '',
     identity text DEFAULT '', subjects text[] DEFAULT '{}', occurred_at timestamptz DEFAULT NULL, trace text DEFAULT '') RETURNS text
-    LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $$
 #variable_conflict use_variable
 DECLARE
     given constant boolean := coalesce(id, '') <> '';

@@ -1,0 +1,19 @@
+package row
+
+import (
+	"slices"
+
+	"github.com/surehook/surehook"
+)
+
+// OutboxBytes bounds the data that one reading of the outbox gives: it is held in
+// memory, and goes into one transaction.
+const OutboxBytes = 4 << 20
+
+// ErrLastAdmin refuses to revoke the key that all others are made with.
+var ErrLastAdmin = surehook.Errorf(surehook.Conflict, "this is the last admin key; make another one first")
+
+// Admin tells a platform key that can make others.
+func Admin(k *surehook.APIKey) bool {
+	return k.RevokedAt.IsZero() && k.Tenant == "" && slices.Contains(k.Permissions, surehook.PermAdmin)
+}
