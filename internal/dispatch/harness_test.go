@@ -349,6 +349,7 @@ func begin(t testing.TB, change ...func(*Options)) *desk {
 		},
 		DisabledEvent: func(*surehook.Endpoint, string, *surehook.Attempt) *surehook.Event { return nil },
 		OnDisabled:    func([]*surehook.Endpoint) {},
+		Gather:        -1, // a test that waits for quiet waits for timers too
 		Gone: func(_ context.Context, key int64) bool {
 			k.m.mu.Lock()
 			defer k.m.mu.Unlock()

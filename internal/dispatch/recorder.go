@@ -11,6 +11,8 @@ import (
 
 const (
 	recordBatch   = 256
+	recordBusy    = 16 // outcomes in the last batch, from which on the next one waits a moment for company
+	recordPause   = 3 * time.Millisecond
 	recordBacklog = 1024            // outcomes; past it no attempt starts
 	recordLate    = 2 * time.Second // of the oldest outcome; past it no attempt starts
 	asideRetry    = 5 * time.Second // until what the store refused is tried again
@@ -84,7 +86,7 @@ func (r *recorder) run() {
 	defer close(r.done)
 	r.again = time.NewTicker(asideRetry)
 	defer r.again.Stop()
-	batch := make([]result, 0, recordBatch)
+	batch, busy := make([]result, 0, recordBatch), false
 	for {
 		batch = batch[:0]
 		select {
@@ -102,6 +104,9 @@ func (r *recorder) run() {
 				return
 			}
 		}
+		if busy {
+			r.d.gather()
+		}
 	gather:
 		for len(batch) < recordBatch {
 			select {
@@ -111,6 +116,7 @@ func (r *recorder) run() {
 				break gather
 			}
 		}
+		busy = len(batch) >= recordBusy
 		r.since.Store(r.d.now().UnixNano())
 		r.record(batch)
 		r.caughtUp()

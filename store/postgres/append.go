@@ -288,19 +288,21 @@ var errTaken = conflict("an event with this id and other content exists")
 type appender struct {
 	s    *Store
 	jobs chan *appendJob // unbuffered: a job that was taken is always answered
+	turn chan struct{}   // whose turn it is to gather
 	quit chan struct{}
 	gone chan struct{}
 }
 
 const (
-	appendWorkers = 2   // transactions at once: one gathers while another commits
+	appendWorkers = 2 // the second one goes on when the first is slow: one large transaction costs less than two small ones
+	appendSlow    = 20 * time.Millisecond
 	appendWeight  = 768 // rows in one transaction, about
 	busyWeight    = 24  // from there on a transaction waits a moment for company
 	gatherPause   = 500 * time.Microsecond
 )
 
 func startAppender(s *Store) *appender {
-	a := &appender{s: s, jobs: make(chan *appendJob), quit: make(chan struct{}), gone: make(chan struct{})}
+	a := &appender{s: s, jobs: make(chan *appendJob), turn: make(chan struct{}, 1), quit: make(chan struct{}), gone: make(chan struct{})}
 	done := make(chan struct{}, appendWorkers)
 	for range appendWorkers {
 		go func() {
@@ -333,8 +335,17 @@ func (a *appender) do(j *appendJob) error {
 }
 
 func (a *appender) work() {
-	busy := false
+	busy, mine := false, false
 	for {
+		if mine {
+			<-a.turn
+		}
+		select {
+		case a.turn <- struct{}{}:
+			mine = true
+		case <-time.After(appendSlow):
+			mine = false
+		}
 		var first *appendJob
 		select {
 		case first = <-a.jobs:
