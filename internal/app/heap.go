@@ -11,6 +11,6 @@ var heapFloor []byte
 // RaiseHeapFloor sets the floor once, unless GOGC is the operator's choice.
 func RaiseHeapFloor() {
 	if heapFloor == nil && os.Getenv("GOGC") == "" {
-		heapFloor = make([]byte, 24<<20)
+		heapFloor = make([]byte, 12<<20)
 	}
 }
