@@ -35,7 +35,7 @@ proof: ## the long proofs: crashes, model, backlog (about half an hour)
 	SUREHOOK_PROOF=full $(GO) test -timeout 60m -v -run 'TestProof' ./bench
 
 bench: ## measure against a raw net/http loop, and print the table
-	$(GO) run ./bench
+	$(GO) run ./bench --postgres
 
 fuzz: ## fuzz everything that parses, a minute each
 	@for t in $$($(GO) list ./... ); do \
