@@ -25,15 +25,14 @@ func (s *Store) Prune(ctx context.Context, before time.Time, limit int) (int64, 
 	// The oldest day first, and one step of it.
 	oldest := days[0]
 	n, more, over, err := s.pruneRows(ctx, oldest, limit)
-	if err != nil || !over {
-		return n, more, err
+	if err == nil && over {
+		more, err = true, s.dropDay(ctx, oldest)
 	}
-	err = s.dropDay(ctx, oldest)
 	switch sqlState(err) {
-	case "42P01", "55000": // undefined_table, object_not_in_prerequisite_state: another node is at it
+	case "42P01", "55000": // undefined_table, object_not_in_prerequisite_state: another node is at the same day
 		return n, false, nil
 	}
-	return n, true, wrap(err)
+	return n, more && err == nil, wrap(err)
 }
 
 // daysBefore lists the days before one that have partitions, or what is left of
