@@ -53,7 +53,7 @@ func TestKeyUsesAreWrittenTogether(t *testing.T) {
 		wrote("within a minute")
 		time.Sleep(10 * time.Second) //nolint:forbidigo // in a bubble
 		wrote("after it, each key's last", map[int64]time.Time{1: at(49), 2: at(50), 3: at(48)})
-		time.Sleep(time.Hour)
+		time.Sleep(time.Hour) //nolint:forbidigo // in a bubble
 		wrote("nothing is used")
 
 		s.err = errors.New("the disk is full")
@@ -62,13 +62,13 @@ func TestKeyUsesAreWrittenTogether(t *testing.T) {
 		wrote("a failure", map[int64]time.Time{1: at(100), 2: at(100)})
 		s.err = nil
 		u.saw(2, at(200))
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) //nolint:forbidigo // in a bubble
 		wrote("again, with what came since", map[int64]time.Time{1: at(100), 2: at(200)})
 		u.saw(3, at(300))
 		u.close(t.Context())
 		wrote("the end waits for no minute", map[int64]time.Time{3: at(300)})
-		u.saw(3, at(400)) // a request that was under way
-		time.Sleep(time.Hour)
+		u.saw(3, at(400))     // a request that was under way
+		time.Sleep(time.Hour) //nolint:forbidigo // in a bubble
 		wrote("nothing after it")
 	})
 }

@@ -98,7 +98,7 @@ func (s *Server) pool(t testing.TB, to *url.URL, path string, port int) error {
 		<-p.died
 	})
 	for end := time.Now().Add(10 * time.Second); p.running() && time.Now().Before(end); {
-		if conn, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+		if conn, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
 			return conn.Close()
 		}
 		<-time.After(5 * time.Millisecond)
@@ -109,7 +109,7 @@ func (s *Server) pool(t testing.TB, to *url.URL, path string, port int) error {
 // knowsPrepared tells a pgbouncer that can keep statements; older ones refuse
 // its setting.
 func knowsPrepared(path string) bool {
-	out, err := exec.CommandContext(context.Background(), path, "--version").Output() //nolint:gosec // findPooler's
+	out, err := exec.CommandContext(context.Background(), path, "--version").Output()
 	if err != nil {
 		return false
 	}
