@@ -303,7 +303,7 @@ func TestFramedTwiceInPieces(t *testing.T) {
 		for p.request() {
 			for _, s := range []string{"HTTP/1.1 200 OK\r\nContent-Len", "gth: 2\r", "\nTransfer-Encoding: chunked\r\n\r", "\n2\r\nok\r\n0\r\n\r\n"} {
 				p.say(s)
-				time.Sleep(5 * time.Millisecond)
+				time.Sleep(5 * time.Millisecond) //nolint:forbidigo // a receiver that dawdles
 			}
 		}
 	})
