@@ -136,10 +136,10 @@ func (a *App) startEngine(ctx context.Context, cfg config.Config, opt Options, m
 	}
 	a.stack.push("traces", tracer.stop)
 
-	fresh := cfg.Database == "" && missing(filepath.Join(cfg.Data, StoreFile))
-	if !fresh && cfg.Database == "" && cfg.MasterKey == "" && cfg.MasterKeyFile == "" && missing(filepath.Join(cfg.Data, KeyFile)) {
-		_, err := masterKeys(cfg, true, nil) // before the store is touched
-		return nil, err
+	if cfg.Database == "" && !missing(filepath.Join(cfg.Data, StoreFile)) {
+		if _, err := masterKeys(cfg, true, nil); err != nil { // before the store is touched
+			return nil, err
+		}
 	}
 	store, err := openStore(ctx, cfg, a.log, m.batch)
 	if err != nil {

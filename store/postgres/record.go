@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -12,28 +13,23 @@ import (
 	"github.com/surehook/surehook/store/internal/row"
 )
 
-// The guard: the row is still ours, and at the attempt that we made.
-const guard = ` FROM unnest($1::int[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::bigint[])
-	x(n, event_key, endpoint_key, id, owner, attempt, wait)
-	WHERE p.event_key = x.event_key AND p.endpoint_key = x.endpoint_key AND p.id = x.id AND p.owner = x.owner AND p.attempt = x.attempt`
+// Each move takes its rows as columns, and tells the places of those that it
+// found, with what became of them.
+const (
+	moved   = `unnest($1::int[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::bigint[]) x(n, event_key, endpoint_key, id, owner, attempt, wait)`
+	itsRow  = ` WHERE p.event_key = x.event_key AND p.endpoint_key = x.endpoint_key AND p.id = x.id`
+	guarded = itsRow + ` AND p.owner = x.owner AND p.attempt = x.attempt` // still ours, and at the attempt that we made
+	found   = ` RETURNING x.n, 0::bigint, coalesce(p.order_key, 0)`
+)
 
-// moves are what the decisions do to their rows; each tells the places of the
-// rows that it found. A success counts whoever holds the row.
+// moves are what the decisions do to their rows. A success counts whoever holds
+// the row.
 var moves = map[surehook.Decision]string{
-	surehook.Release: `UPDATE surehook.pending p SET owner = NULL` + guard + ` RETURNING x.n, 0::bigint, coalesce(p.order_key, 0)`,
+	surehook.Release: `UPDATE surehook.pending p SET owner = NULL FROM ` + moved + guarded + found,
 	surehook.Again: `UPDATE surehook.pending p SET owner = NULL, attempt = p.attempt + 1, lost = 0, due = t.ms + x.wait
-		FROM unnest($1::int[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::bigint[])
-		x(n, event_key, endpoint_key, id, owner, attempt, wait), (SELECT surehook.clock() AS ms OFFSET 0) t
-		WHERE p.event_key = x.event_key AND p.endpoint_key = x.endpoint_key AND p.id = x.id AND p.owner = x.owner AND p.attempt = x.attempt
-		RETURNING x.n, p.due, coalesce(p.order_key, 0)`,
-	surehook.Bury: `DELETE FROM surehook.pending p USING unnest($1::int[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::bigint[])
-		x(n, event_key, endpoint_key, id, owner, attempt, wait)
-		WHERE p.event_key = x.event_key AND p.endpoint_key = x.endpoint_key AND p.id = x.id AND p.owner = x.owner AND p.attempt = x.attempt
-		RETURNING x.n, 0::bigint, coalesce(p.order_key, 0)`,
-	surehook.Finish: `DELETE FROM surehook.pending p USING unnest($1::int[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::bigint[])
-		x(n, event_key, endpoint_key, id, owner, attempt, wait)
-		WHERE p.event_key = x.event_key AND p.endpoint_key = x.endpoint_key AND p.id = x.id
-		RETURNING x.n, 0::bigint, coalesce(p.order_key, 0)`,
+		FROM ` + moved + `, (SELECT surehook.clock() AS ms OFFSET 0) t` + guarded + ` RETURNING x.n, p.due, coalesce(p.order_key, 0)`,
+	surehook.Bury:   `DELETE FROM surehook.pending p USING ` + moved + guarded + found,
+	surehook.Finish: `DELETE FROM surehook.pending p USING ` + moved + itsRow + found,
 }
 
 // inOrder makes the server find rows in the order in which they were asked for,
@@ -167,23 +163,10 @@ func rounds(outcomes []surehook.Outcome) [][]*outcome {
 	}
 	for _, r := range out {
 		slices.SortStableFunc(r, func(a, b *outcome) int {
-			if a.Delivery.EventKey != b.Delivery.EventKey {
-				return compare(a.Delivery.EventKey, b.Delivery.EventKey)
-			}
-			return compare(a.Delivery.EndpointKey, b.Delivery.EndpointKey)
+			return cmp.Or(cmp.Compare(a.Delivery.EventKey, b.Delivery.EventKey), cmp.Compare(a.Delivery.EndpointKey, b.Delivery.EndpointKey))
 		})
 	}
 	return out
-}
-
-func compare(a, b int64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // round is outcomes of different deliveries, and what becomes of them.
