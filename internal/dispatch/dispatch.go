@@ -249,6 +249,7 @@ func (d *Dispatcher) forget(l *lane) {
 		l.timer.Stop()
 	}
 	delete(d.lanes, l.key)
+	l.gone = true
 }
 
 func (d *Dispatcher) lane(key int64) *lane {

@@ -69,6 +69,7 @@ type lane struct {
 	more     bool      // free rows are due in the store
 	moreAt   time.Time // since when that keeps new rows back; zero: it doesn't
 	nextDue  time.Time // when more will be; zero: nothing is known
+	gone     bool      // forgotten: what an outcome still frees, the scan ends
 	claiming bool
 	ending   bool
 	wakeAt   time.Time // when timer fires; zero: it doesn't
@@ -184,6 +185,10 @@ func (l *lane) woken() {
 
 // kick starts what can be started. Callers hold mu.
 func (l *lane) kick() {
+	if l.gone {
+		l.d.Look() // a drain doesn't know this lane, so nothing may start from it
+		return
+	}
 	if l.d.draining.Load() {
 		return
 	}
