@@ -26,6 +26,8 @@ type Store interface {
 	Settings
 	Retention
 	Health(ctx context.Context) error // nil when the store can be written
+	// Counts is what the whole store looks like, for metrics.
+	Counts(ctx context.Context) (Counts, error)
 	// Watch has f called, from any goroutine, when something was changed that
 	// this process didn't do itself: by another node, or in a caller's own
 	// transaction. Notices are hints; polling stands behind them. nil ends it.
@@ -42,6 +44,16 @@ type Change struct {
 	Outbox    bool    // the outbox has events
 	Rows      bool    // rows of any endpoint may be free and due
 	Endpoints []int64 // rows of these are
+}
+
+// FailingFrom is how many consecutive failures make an endpoint a failing one.
+const FailingFrom = 10
+
+// Counts are numbers of the whole store.
+type Counts struct {
+	Failing       int64 // enabled endpoints with FailingFrom or more consecutive failures
+	Leases        int64 // of nodes that are there; 1 where a store has one process
+	ExpiredLeases int64 // of nodes that are gone without a word, whose deliveries wait to be freed
 }
 
 // Append is an event to be stored together with what is to be delivered.
@@ -109,6 +121,7 @@ type Outcome struct {
 	Attempt  *Attempt // nil for Release
 	Wait     time.Duration
 	Version  int64 // of the endpoint, as the attempt used it
+	Arrived  bool  // filled in: by this attempt the delivery succeeded for the first time
 }
 
 // HealthRule says when an endpoint's failures disable it.

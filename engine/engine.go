@@ -65,15 +65,20 @@ type Options struct {
 	Retain        time.Duration // how long events are kept, with all that belongs to them; 0: for ever
 
 	Logger  *slog.Logger
-	Observe func(Try)        // called after each attempt, from many goroutines
-	Notify  func(Notice)     // called, in a goroutine of its own, when an endpoint was disabled
-	Now     func() time.Time // time.Now
-	Random  func() float64   // jitter
-	Entropy io.Reader        // ids and secrets; crypto/rand
+	Observe func(Try)            // called after each attempt, from many goroutines
+	Arrived func(Arrival)        // called with each delivery's first success, once it is recorded, by one goroutine that must not wait
+	Died    func(map[string]int) // called likewise with the number of new dead letters, by their events' types
+	Notify  func(Notice)         // called, in a goroutine of its own, when an endpoint was disabled
+	Now     func() time.Time     // time.Now
+	Random  func() float64       // jitter
+	Entropy io.Reader            // ids and secrets; crypto/rand
 }
 
 // Try is one attempt as observers see it.
 type Try = dispatch.Try
+
+// Arrival is a delivery's first success, after it was recorded.
+type Arrival = dispatch.Arrival
 
 // Notice tells the operator, out of band, that an endpoint was disabled.
 type Notice struct {
@@ -136,7 +141,7 @@ func New(opt Options) (*Engine, error) {
 		entropy: newEntropy(opt.Entropy), outbox: make(chan struct{}, 1), stale: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	e.disp = dispatch.New(dispatch.Options{Store: opt.Store, Client: client, Keyring: keys, Logger: opt.Logger, Now: opt.Now,
-		Random: opt.Random, NewID: e.newULID, Observe: e.observe, UserAgent: opt.UserAgent, Version: opt.Version, CarryTrace: opt.CarryTrace,
+		Random: opt.Random, NewID: e.newULID, Observe: e.observe, Arrived: opt.Arrived, Died: opt.Died, UserAgent: opt.UserAgent, Version: opt.Version, CarryTrace: opt.CarryTrace,
 		Off: opt.APIOnly, MaxInFlight: opt.MaxInFlight, MaxMemory: opt.MaxMemory, DisabledEvent: e.disabledEvent, OnDisabled: e.onDisabled,
 		Gone: e.gone})
 	return e, nil

@@ -92,7 +92,7 @@ func Start(ctx context.Context, cfg config.Config, opt Options) (_ *App, err err
 	lines := newLines(opt.Log)
 	a.stack.push("the log", lines.stop)
 	a.log = newLogger(cfg, opt, lines)
-	m := newMetrics(lines)
+	m := newMetrics(lines, cfg.EventClasses)
 
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen)
 	if err != nil {
@@ -164,6 +164,7 @@ func (a *App) startEngine(ctx context.Context, cfg config.Config, opt Options, m
 	}
 	eo.Store, eo.MasterKeys, eo.Version, eo.Logger = store, keys, opt.Version, a.log
 	eo.Observe = observer(a.log, m, tracer, opt.Observe) //nolint:contextcheck // attempts outlive the start
+	eo.Arrived, eo.Died = m.arrived, m.died
 	eo.Notify = func(n engine.Notice) {
 		m.disabled.WithLabelValues(n.Reason).Inc()
 		tell.tell(n)

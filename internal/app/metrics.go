@@ -1,9 +1,7 @@
 package app
 
 import (
-	"context"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,15 +10,18 @@ import (
 
 	"github.com/surehook/surehook"
 	"github.com/surehook/surehook/engine"
+	"github.com/surehook/surehook/internal/config"
 )
 
-// metrics are what Prometheus sees. Every label has a small, fixed set of
-// values: never an endpoint, a tenant or a host.
+// metrics are what Prometheus sees; docs/metrics.md lists them. Every label has a
+// small set of values that the code or the operator fixed: never an endpoint, a
+// tenant, an owner, a host or an event type.
 type metrics struct {
 	registry *prometheus.Registry
+	classes  config.EventClasses
 
 	attempts  *prometheus.CounterVec
-	dead      prometheus.Counter
+	dead      *prometheus.CounterVec
 	disabled  *prometheus.CounterVec
 	latency   *prometheus.HistogramVec
 	blocked   prometheus.Counter
@@ -29,37 +30,60 @@ type metrics struct {
 	batchErrs prometheus.Counter
 }
 
-func newMetrics(l *lines) *metrics {
+// latencies are bounds in seconds. 30 and 120 are those of the service level, a day
+// is that of events that must have arrived.
+var latencies = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 600, 3600, 21600, 86400, 259200}
+
+func newMetrics(l *lines, classes config.EventClasses) *metrics {
+	counter := func(name, help string) prometheus.CounterOpts { return prometheus.CounterOpts{Name: name, Help: help} }
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
-		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "webhook_attempts_total",
-			Help: "Attempts by result: succeeded, or the code of the failure."}, []string{"result"}),
-		dead: prometheus.NewCounter(prometheus.CounterOpts{Name: "webhook_dead_total",
-			Help: "Deliveries that became dead letters by their last attempt."}),
-		disabled: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "webhook_disabled_total",
-			Help: "Endpoints that attempts disabled, by reason."}, []string{"reason"}),
-		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "webhook_delivery_latency_seconds",
-			Help:    "From the acceptance of an event to a receiver's 2xx, by whether the first attempt got it.",
-			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 60, 600, 3600, 21600, 86400}}, []string{"attempt"}),
-		blocked: prometheus.NewCounter(prometheus.CounterOpts{Name: "webhook_ssrf_blocked_total",
-			Help: "Attempts that the guard refused because of an address."}),
+		classes:  classes,
+		attempts: prometheus.NewCounterVec(counter("webhook_attempts_total", "Attempts by result: succeeded, or the code of the failure."), []string{"result"}),
+		dead: prometheus.NewCounterVec(counter("webhook_dead_total", "Deliveries that became dead letters, by the class of their event's type."),
+			[]string{"event_class"}),
+		disabled: prometheus.NewCounterVec(counter("webhook_disabled_total", "Endpoints that attempts disabled, by reason."), []string{"reason"}),
+		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "webhook_delivery_latency_seconds", Buckets: latencies,
+			Help: "From occurred_at of an event to an endpoint's first 2xx, once for each delivery, by whether its first attempt got it."},
+			[]string{"event_class", "first_attempt"}),
+		blocked: prometheus.NewCounter(counter("webhook_ssrf_blocked_total", "Attempts that the guard refused because of an address.")),
 		batchJobs: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "store_batch_jobs",
 			Help: "Writes that shared one transaction of the store.", Buckets: prometheus.ExponentialBuckets(1, 2, 10)}),
 		batchTime: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "store_batch_seconds",
 			Help: "Duration of a transaction of the store.", Buckets: prometheus.ExponentialBuckets(0.00025, 2, 15)}),
-		batchErrs: prometheus.NewCounter(prometheus.CounterOpts{Name: "store_batch_errors_total",
-			Help: "Transactions of the store that failed."}),
+		batchErrs: prometheus.NewCounter(counter("store_batch_errors_total", "Transactions of the store that failed.")),
 	}
-	dropped := prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "surehook_log_lines_dropped_total",
-		Help: "Log lines dropped because whoever reads them was too slow."}, func() float64 { return float64(l.drops()) })
+	dropped := prometheus.NewCounterFunc(counter("surehook_log_lines_dropped_total", "Log lines dropped because whoever reads them was too slow."),
+		func() float64 { return float64(l.drops()) })
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), dropped,
 		m.attempts, m.dead, m.disabled, m.latency, m.blocked, m.batchJobs, m.batchTime, m.batchErrs)
-	// A series that appears with its first event hides that event from rate().
+	m.begin()
+	return m
+}
+
+// begin makes the series that alerts ask for: one that appears with its first
+// event hides that event from rate().
+func (m *metrics) begin() {
 	m.attempts.WithLabelValues("succeeded")
 	for _, reason := range []string{surehook.ReasonFailing, surehook.ReasonGone} {
 		m.disabled.WithLabelValues(reason)
 	}
-	return m
+	for _, class := range m.classes.Names() {
+		m.dead.WithLabelValues(class)
+		for _, first := range []bool{true, false} {
+			m.latency.WithLabelValues(class, firstAttempt(first))
+		}
+	}
+}
+
+// firstAttempt is the label of deliveries whose first attempt succeeded, or
+// failed. The service level counts the former alone: a receiver's outage is none
+// of ours.
+func firstAttempt(succeeded bool) string {
+	if succeeded {
+		return "succeeded"
+	}
+	return "failed"
 }
 
 // handler serves the metrics.
@@ -77,17 +101,17 @@ func (m *metrics) attempt(t engine.Try) {
 	if t.Attempt.Code == surehook.SSRFBlocked {
 		m.blocked.Inc()
 	}
-	switch t.Decision {
-	case surehook.Bury:
-		m.dead.Inc()
-	case surehook.Finish:
-		which := "later"
-		if t.First {
-			which = "first"
-		}
-		done := t.Attempt.CreatedAt.Add(t.Attempt.Duration)
-		m.latency.WithLabelValues(which).Observe(max(done.Sub(t.Event.CreatedAt), 0).Seconds())
-	default: // a retry follows, or it was a test
+}
+
+// arrived measures one delivery.
+func (m *metrics) arrived(a engine.Arrival) {
+	m.latency.WithLabelValues(m.classes.Of(a.Attempt.EventType), firstAttempt(a.Attempt.Number == 1)).Observe(a.Latency().Seconds())
+}
+
+// died counts new dead letters.
+func (m *metrics) died(byType map[string]int) {
+	for typ, n := range byType {
+		m.dead.WithLabelValues(m.classes.Of(typ)).Add(float64(n))
 	}
 }
 
@@ -98,96 +122,4 @@ func (m *metrics) batch(jobs int, took time.Duration, err error) {
 	if err != nil {
 		m.batchErrs.Inc()
 	}
-}
-
-// watch adds what is asked of the engine and its store at each scrape.
-func (m *metrics) watch(e *engine.Engine) {
-	m.registry.MustRegister(&backlog{store: e.Store(), stats: e.Stats, now: time.Now})
-}
-
-const (
-	backlogAge     = 5 * time.Second // of a count that is served again
-	backlogTimeout = 2 * time.Second
-)
-
-var (
-	pendingDesc = prometheus.NewDesc("surehook_pending", "Deliveries that are still to do: in a lane (owned), due, or waiting for their time.", []string{"state"}, nil)
-	ageDesc     = prometheus.NewDesc("outbox_undispatched_age_seconds", "Age of the oldest event or delivery that is due and not in a lane; 0: none.", nil, nil)
-	lanesDesc   = prometheus.NewDesc("surehook_lanes", "Endpoints that this process has a lane for.", nil, nil)
-	queuedDesc  = prometheus.NewDesc("surehook_lane_rows", "Deliveries that lanes hold in memory.", nil, nil)
-	bytesDesc   = prometheus.NewDesc("surehook_lane_bytes", "Event data that lanes hold in memory.", nil, nil)
-	flightDesc  = prometheus.NewDesc("surehook_in_flight", "Requests in flight.", nil, nil)
-	breakerDesc = prometheus.NewDesc("surehook_breakers", "Lanes by the state of their breaker.", []string{"state"}, nil)
-)
-
-// backlog samples the queue at a scrape. The store is asked once in a few
-// seconds, whoever scrapes however often: counting a million rows isn't free.
-type backlog struct {
-	store surehook.Store
-	stats func() engine.Stats
-	now   func() time.Time
-
-	mu    sync.Mutex
-	at    time.Time
-	count surehook.PendingCount
-	age   time.Duration
-	known bool
-}
-
-// Describe implements prometheus.Collector.
-func (b *backlog) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{pendingDesc, ageDesc, lanesDesc, queuedDesc, bytesDesc, flightDesc, breakerDesc} {
-		ch <- d
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (b *backlog) Collect(ch chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-	}
-	if count, age, ok := b.sample(); ok {
-		gauge(pendingDesc, float64(count.Owned), "owned")
-		gauge(pendingDesc, float64(count.Due), "due")
-		gauge(pendingDesc, float64(count.Waiting), "waiting")
-		gauge(ageDesc, age.Seconds())
-	}
-	s := b.stats()
-	gauge(lanesDesc, float64(s.Lanes))
-	gauge(queuedDesc, float64(s.Queued))
-	gauge(bytesDesc, float64(s.Bytes))
-	gauge(flightDesc, float64(s.InFlight))
-	gauge(breakerDesc, float64(s.Closed), "closed")
-	gauge(breakerDesc, float64(s.Open), "open")
-	gauge(breakerDesc, float64(s.HalfOpen), "half_open")
-}
-
-// sample counts, or gives a recent count. While the store can't be asked there
-// is none: a stale one would look like calm.
-func (b *backlog) sample() (surehook.PendingCount, time.Duration, bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := b.now()
-	if !b.at.IsZero() && now.Sub(b.at) < backlogAge {
-		return b.count, b.age, b.known
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), backlogTimeout)
-	defer cancel()
-	count, err := b.store.PendingCount(ctx)
-	b.at, b.known = now, err == nil
-	if err != nil {
-		return b.count, b.age, false
-	}
-	b.count, b.age = count, 0
-	if !count.OldestDue.IsZero() {
-		b.age = max(now.Sub(count.OldestDue), 0)
-	}
-	if rows, err := b.store.Outbox(ctx, 1); err == nil && len(rows) > 0 {
-		since := rows[0].Event.CreatedAt
-		if since.IsZero() { // not accepted yet: the store's own events, which happened when they were put there
-			since = rows[0].Event.OccurredAt
-		}
-		b.age = max(b.age, now.Sub(since))
-	}
-	return b.count, b.age, true
 }

@@ -105,7 +105,7 @@ func TestLinesArriveInOrder(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	l := newLines(nil)
 	t.Cleanup(func() { _ = l.stop(context.WithoutCancel(t.Context())) })
-	m := newMetrics(l)
+	m := newMetrics(l, config.EventClasses{{Name: "inbound", Types: []string{"message.received", "message.quarantined"}}})
 	asked := 0
 	store := counting{asked: &asked}
 	now := noon
@@ -113,20 +113,36 @@ func TestMetrics(t *testing.T) {
 		stats: func() engine.Stats { return engine.Stats{Lanes: 3, Queued: 4, InFlight: 2, Closed: 2, Open: 1} }})
 	m.attempt(try(surehook.OK, surehook.Finish))
 	m.attempt(try(surehook.SSRFBlocked, surehook.Bury))
+	arrive := func(number int, typ string, after time.Duration) {
+		m.arrived(engine.Arrival{OccurredAt: noon, Attempt: &surehook.Attempt{Number: number, EventType: typ, CreatedAt: noon.Add(after - time.Second), Duration: time.Second}})
+	}
+	arrive(1, "message.received", 30*time.Second)
+	arrive(2, "message.received.other", 2*time.Hour)
+	arrive(1, "order.paid", -time.Hour) // the publisher's clock is ahead
+	m.died(map[string]int{"message.quarantined": 2, "order.paid": 3, "order.lost": 4})
 	m.batch(3, time.Millisecond, errors.New("full"))
 	m.disabled.WithLabelValues(surehook.ReasonGone).Inc()
 	body := scrape(t, m.handler())
 	for _, want := range []string{`webhook_attempts_total{result="succeeded"} 1`, `webhook_attempts_total{result="ssrf_blocked"} 1`,
-		"webhook_dead_total 1", `webhook_disabled_total{reason="gone"} 1`, `webhook_delivery_latency_seconds_count{attempt="later"} 1`,
+		`webhook_dead_total{event_class="inbound"} 2`, `webhook_dead_total{event_class="other"} 7`, `webhook_disabled_total{reason="gone"} 1`,
+		`webhook_delivery_latency_seconds_sum{event_class="inbound",first_attempt="succeeded"} 30`,
+		`webhook_delivery_latency_seconds_bucket{event_class="inbound",first_attempt="succeeded",le="30"} 1`,
+		`webhook_delivery_latency_seconds_bucket{event_class="inbound",first_attempt="succeeded",le="10"} 0`,
+		`webhook_delivery_latency_seconds_count{event_class="inbound",first_attempt="failed"} 0`,
+		`webhook_delivery_latency_seconds_sum{event_class="other",first_attempt="failed"} 7200`,
+		`webhook_delivery_latency_seconds_sum{event_class="other",first_attempt="succeeded"} 0`,
 		"webhook_ssrf_blocked_total 1", "outbox_undispatched_age_seconds 90", `surehook_pending{state="due"} 5`, `surehook_pending{state="owned"} 2`,
-		`surehook_pending{state="waiting"} 9`, "surehook_lanes 3", `surehook_breakers{state="open"} 1`, "store_batch_jobs_sum 3",
+		`surehook_pending{state="waiting"} 9`, "surehook_webhooks_failing 6", `surehook_node_leases{state="live"} 3`,
+		`surehook_node_leases{state="expired"} 1`, "surehook_lanes 3", `surehook_breakers{state="open"} 1`, "store_batch_jobs_sum 3",
 		"store_batch_seconds_count 1", "store_batch_errors_total 1"} {
 		if !strings.Contains(body, "\n"+want+"\n") {
 			t.Errorf("misses %s", want)
 		}
 	}
-	if strings.Contains(body, "whk_") || strings.Contains(body, "acme") || strings.Contains(body, "example.com") {
-		t.Error("a label has as many values as there are endpoints, tenants or hosts")
+	for _, stranger := range []string{"whk_", "evt_", "acme", "example.com", "message.", "order."} {
+		if strings.Contains(body, stranger) {
+			t.Errorf("a label has as many values as there are endpoints, tenants, hosts or event types: %s", stranger)
+		}
 	}
 	_ = scrape(t, m.handler())
 	if asked != 1 {
@@ -148,6 +164,10 @@ type counting struct {
 func (c counting) PendingCount(context.Context) (surehook.PendingCount, error) {
 	*c.asked++
 	return surehook.PendingCount{Owned: 2, Due: 5, Waiting: 9, OldestDue: noon.Add(-time.Minute)}, nil
+}
+
+func (c counting) Counts(context.Context) (surehook.Counts, error) {
+	return surehook.Counts{Failing: 6, Leases: 3, ExpiredLeases: 1}, nil
 }
 
 func (c counting) Outbox(context.Context, int) ([]surehook.OutboxEvent, error) {

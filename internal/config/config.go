@@ -53,7 +53,8 @@ type Config struct {
 	NotifyCommand string
 	NotifyURL     string
 
-	MetricsAuth string // open or key
+	MetricsAuth  string // open or key
+	EventClasses EventClasses
 
 	ShutdownGrace time.Duration
 

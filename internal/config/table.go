@@ -87,6 +87,9 @@ var table = []Option{
 	{Name: "metrics-auth", Default: "open", Value: "who", Help: "open: anybody may read /metrics, which names no tenant, endpoint or host; key: an API key that may read",
 		set: func(c *Config, v string) error { c.MetricsAuth = v; return oneOf(v, "open", "key") }},
 
+	{Name: "event-class", Value: "name=type,...", Help: "classes that metrics sum event types by, such as inbound=message.received,message.quarantined,money=invoice.*; all others are the class other",
+		set: func(c *Config, v string) (err error) { c.EventClasses, err = eventClasses(v); return err }},
+
 	{Name: "shutdown-grace", Default: "10s", Value: "duration", Help: "how long attempts in flight may take to end after SIGTERM; a process ends within this and 5 s",
 		set: func(c *Config, v string) (err error) {
 			c.ShutdownGrace, err = duration(v, 0, 10*time.Minute)

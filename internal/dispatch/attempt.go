@@ -108,7 +108,45 @@ func (l *lane) attempt(t turn) {
 	l.finished(e)
 	d.observe(Try{Endpoint: r.Endpoint, Event: t.parcel.event, Attempt: a, Decision: o.Decision, Wait: o.Wait,
 		Host: r.host(), First: t.FirstAttempt == 1 && t.Attempt == 0})
-	d.recorder.put(result{Outcome: o, lane: l, rule: r.rule(d)})
+	d.recorder.put(result{Outcome: o, lane: l, rule: r.rule(d), occurred: t.parcel.event.OccurredAt})
+}
+
+// Arrival is a delivery's first success, after it was recorded.
+type Arrival struct {
+	Attempt    *surehook.Attempt
+	OccurredAt time.Time // of the event
+}
+
+// Latency is the time from the event to the receiver's answer.
+func (a Arrival) Latency() time.Duration {
+	return max(a.Attempt.CreatedAt.Add(a.Attempt.Duration).Sub(a.OccurredAt), 0)
+}
+
+// arrived tells of a first success. What the hook does wrong is no delivery's
+// fault.
+func (d *Dispatcher) arrived(a Arrival) {
+	if d.opt.Arrived == nil {
+		return
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			d.log.Error("an observer of arrivals panicked", "panic", v)
+		}
+	}()
+	d.opt.Arrived(a)
+}
+
+// died tells of dead letters, by the types of their events.
+func (d *Dispatcher) died(byType map[string]int) {
+	if d.opt.Died == nil || len(byType) == 0 {
+		return
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			d.log.Error("an observer of dead letters panicked", "panic", v)
+		}
+	}()
+	d.opt.Died(byType)
 }
 
 // observe tells the observer. What it does wrong is no delivery's fault.

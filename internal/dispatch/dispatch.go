@@ -31,6 +31,8 @@ type Options struct {
 	Random      func() float64         // in [0,1)
 	NewID       func(time.Time) string // a ULID
 	Observe     func(Try)              // called after each attempt, from many goroutines
+	Arrived     func(Arrival)          // called with each delivery's first success, by the one who records; nil: nobody
+	Died        func(map[string]int)   // called with the number of new dead letters by their events' types; nil: nobody
 	UserAgent   string                 // "": the profile's
 	Version     string                 // in the profile's
 	CarryTrace  bool                   // send the publisher's traceparent on

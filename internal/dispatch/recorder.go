@@ -38,8 +38,9 @@ type recorder struct {
 // result is an outcome and the lane that made it.
 type result struct {
 	surehook.Outcome
-	lane *lane
-	rule surehook.HealthRule
+	lane     *lane
+	rule     surehook.HealthRule
+	occurred time.Time // when the event did
 }
 
 func newRecorder(d *Dispatcher) *recorder {
@@ -177,12 +178,13 @@ func (r *recorder) bare(o *surehook.Outcome, err error) bool {
 func (r *recorder) retry() {
 	var still []result
 	for _, o := range r.aside {
-		got, err := r.d.store.Record(context.Background(), []surehook.Outcome{o.Outcome}, map[int64]surehook.HealthRule{o.Delivery.EndpointKey: o.rule})
+		one := []surehook.Outcome{o.Outcome}
+		got, err := r.d.store.Record(context.Background(), one, map[int64]surehook.HealthRule{o.Delivery.EndpointKey: o.rule})
 		if err != nil {
 			still = append(still, o)
 			continue
 		}
-		r.settle([]result{o}, []surehook.Outcome{o.Outcome}, got)
+		r.settle([]result{o}, one, got)
 	}
 	r.aside = still
 }
@@ -191,7 +193,14 @@ func (r *recorder) retry() {
 // disabled.
 func (r *recorder) settle(batch []result, outcomes []surehook.Outcome, got surehook.Recorded) {
 	now := r.d.now()
+	dead := make(map[string]int)
 	for i, o := range batch {
+		if a := outcomes[i].Attempt; o.Decision == surehook.Bury && !a.Late {
+			dead[a.EventType]++
+		}
+		if outcomes[i].Arrived {
+			r.d.arrived(Arrival{Attempt: outcomes[i].Attempt, OccurredAt: o.occurred})
+		}
 		switch o.Decision {
 		case surehook.Again:
 			due := now.Add(o.Wait)
@@ -207,6 +216,7 @@ func (r *recorder) settle(batch []result, outcomes []surehook.Outcome, got sureh
 			}
 		}
 	}
+	r.d.died(dead)
 	if len(got.Disabled) > 0 {
 		r.d.opt.OnDisabled(got.Disabled)
 	}

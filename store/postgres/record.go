@@ -53,6 +53,9 @@ type outcome struct {
 // Record implements surehook.Queue.
 func (s *Store) Record(ctx context.Context, outcomes []surehook.Outcome, rules map[int64]surehook.HealthRule) (surehook.Recorded, error) {
 	start := time.Now()
+	for i := range outcomes {
+		outcomes[i].Arrived = false
+	}
 	got, err := s.record(ctx, outcomes, rules)
 	if s.opt.OnBatch != nil {
 		s.opt.OnBatch(BatchStats{Jobs: 1, Duration: time.Since(start), Err: err})
@@ -77,7 +80,9 @@ func (s *Store) Record(ctx context.Context, outcomes []surehook.Outcome, rules m
 // recordAlone records one outcome. Its row must move, or it would be sent again,
 // so what can't be stored of the attempt is left out.
 func (s *Store) recordAlone(ctx context.Context, o *surehook.Outcome, rules map[int64]surehook.HealthRule) (surehook.Recorded, error) {
-	got, err := s.record(ctx, []surehook.Outcome{*o}, rules)
+	one := []surehook.Outcome{*o}
+	got, err := s.record(ctx, one, rules)
+	o.Arrived = err == nil && one[0].Arrived
 	if err == nil || surehook.CodeOf(err) == surehook.Unavailable || o.Attempt == nil {
 		return got, err
 	}
@@ -86,7 +91,9 @@ func (s *Store) recordAlone(ctx context.Context, o *surehook.Outcome, rules map[
 	a := o.Attempt
 	bare.Attempt = &surehook.Attempt{Key: a.Key, ID: newAttemptID(millis(time.Now())), EventKey: a.EventKey, EndpointKey: a.EndpointKey, Number: a.Number,
 		Status: a.Status, Code: a.Code, HTTPStatus: a.HTTPStatus, CreatedAt: a.CreatedAt, Duration: a.Duration, Test: a.Test}
-	got, err = s.record(ctx, []surehook.Outcome{bare}, rules)
+	one = []surehook.Outcome{bare}
+	got, err = s.record(ctx, one, rules)
+	o.Arrived = err == nil && one[0].Arrived
 	if err != nil && surehook.CodeOf(err) != surehook.Unavailable {
 		s.log.Error("an outcome was given up", "event_key", o.Delivery.EventKey, "error", err)
 		err = nil
@@ -200,6 +207,7 @@ func (s *Store) plan(ctx context.Context, tx pgx.Tx, r *round) error {
 		if o.Decision == surehook.Release {
 			continue
 		}
+		o.Arrived = o.hit && o.Decision == surehook.Finish
 		a.Late = !o.hit && (o.Decision == surehook.Again || o.Decision == surehook.Bury)
 		a.NextDue = at(o.due)
 		r.attempts = append(r.attempts, a)
@@ -220,6 +228,9 @@ func (s *Store) plan(ctx context.Context, tx pgx.Tx, r *round) error {
 
 // keep stores a round's attempts, and what else comes of them.
 func (s *Store) keep(ctx context.Context, tx pgx.Tx, r *round, health map[int64]*surehook.Tally, out *surehook.Recorded) error {
+	if err := s.firstSuccesses(ctx, tx, r.list); err != nil {
+		return err
+	}
 	kept, err := s.insertAttempts(ctx, tx, r.attempts)
 	if err != nil {
 		return err
@@ -235,6 +246,30 @@ func (s *Store) keep(ctx context.Context, tx pgx.Tx, r *round, health map[int64]
 	}
 	tally(r.list, kept, health, out)
 	return s.unpark(ctx, tx, r.freed, r.now, 1)
+}
+
+// firstSuccesses takes the mark from deliveries that were replayed although they
+// had succeeded.
+func (s *Store) firstSuccesses(ctx context.Context, tx pgx.Tx, list []*outcome) error {
+	var n []int32
+	var events, endpoints []int64
+	for i, o := range list {
+		if d := &o.Delivery; o.Arrived && d.FirstAttempt > 1 {
+			n, events, endpoints = append(n, int32(i)), append(events, d.EventKey), append(endpoints, d.EndpointKey)
+		}
+	}
+	if n == nil {
+		return nil
+	}
+	rows, err := tx.Query(ctx, s.q(`SELECT x.n FROM unnest($1::int[], $2::bigint[], $3::bigint[]) x(n, event_key, endpoint_key)
+		WHERE EXISTS (SELECT 1 FROM surehook.attempts a WHERE a.event_key = x.event_key AND a.endpoint_key = x.endpoint_key
+			AND a.key >= x.event_key - `+keyHour+` AND a.status = 1 AND a.flags & 2 = 0 OFFSET 0)`), n, events, endpoints)
+	if err != nil {
+		return err
+	}
+	var i int32
+	_, err = pgx.ForEachRow(rows, []any{&i}, func() error { list[i].Arrived = false; return nil })
+	return err
 }
 
 // tally counts the attempts that were stored for the first time.

@@ -36,6 +36,9 @@ func (s *Store) Record(_ context.Context, outcomes []surehook.Outcome, rules map
 		return s.write(2*len(outcomes), func(c *conn) error {
 			out = surehook.Recorded{}
 			now := s.now()
+			for i := range outcomes {
+				outcomes[i].Arrived = false
+			}
 			health := make(map[int64]*surehook.Tally)
 			for i := range outcomes {
 				record := s.record
@@ -73,6 +76,7 @@ func (s *Store) recordAlone(c *conn, o *surehook.Outcome, now time.Time, health 
 	bare.Attempt = &surehook.Attempt{Key: a.Key, ID: newAttemptID(now), EventKey: a.EventKey, EndpointKey: a.EndpointKey, Number: a.Number,
 		Status: a.Status, Code: a.Code, HTTPStatus: a.HTTPStatus, CreatedAt: a.CreatedAt, Duration: a.Duration, Test: a.Test}
 	refused, err = c.savepoint(func() error { return s.record(c, &bare, now, health, out) })
+	o.Arrived = bare.Arrived && refused == nil
 	if refused != nil {
 		s.log.Error("an outcome was given up", "event_key", o.Delivery.EventKey, "error", refused)
 	}
@@ -97,6 +101,9 @@ func (s *Store) record(c *conn, o *surehook.Outcome, now time.Time, health map[i
 		hit, err = c.exec(`UPDATE pending SET owner = NULL`+guard, d.EventKey, d.EndpointKey, d.ID, d.Epoch, d.Attempt)
 	case surehook.Finish:
 		hit, err = s.finish(c, d)
+		if o.Arrived = hit == 1; err == nil && o.Arrived && d.FirstAttempt > 1 {
+			o.Arrived, err = neverSucceeded(c, d)
+		}
 	case surehook.Again:
 		due = now.Add(o.Wait)
 		hit, err = c.exec(`UPDATE pending SET owner = NULL, attempt = attempt + 1, lost = 0, due = ?`+guard,
@@ -135,6 +142,12 @@ func (s *Store) finish(c *conn, d *surehook.Delivery) (int64, error) {
 	}
 	_, err = c.exec(`DELETE FROM dead_letters WHERE event_key = ? AND endpoint_key = ? AND pending_id = ?`, d.EventKey, d.EndpointKey, d.ID)
 	return n, err
+}
+
+// neverSucceeded tells whether a delivery that was replayed has no success yet.
+func neverSucceeded(c *conn, d *surehook.Delivery) (bool, error) {
+	n, err := c.int64(`SELECT EXISTS (SELECT 1 FROM attempts WHERE event_key = ? AND endpoint_key = ? AND status = 1 AND flags & 2 = 0)`, d.EventKey, d.EndpointKey)
+	return n == 0, err
 }
 
 func (s *Store) bury(c *conn, d *surehook.Delivery, code surehook.Code, status, attempts int, now time.Time) error {

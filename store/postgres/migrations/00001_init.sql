@@ -189,6 +189,7 @@ CREATE TABLE surehook.endpoints (
 );
 CREATE INDEX endpoints_changed ON surehook.endpoints (changed);
 CREATE INDEX endpoints_scope ON surehook.endpoints (tenant, partner) WHERE NOT deleted;
+CREATE INDEX endpoints_failing ON surehook.endpoints (key) WHERE consecutive_failures >= 10 AND enabled AND NOT deleted;
 CREATE INDEX endpoints_made ON surehook.endpoints (made_at);
 
 CREATE TABLE surehook.endpoint_secrets (

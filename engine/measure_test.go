@@ -1,0 +1,98 @@
+package engine_test
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/engine"
+	"github.com/surehook/surehook/internal/receivertest"
+)
+
+// measured is what the hooks for metrics have told.
+type measured struct {
+	mu       sync.Mutex
+	arrivals []engine.Arrival
+	dead     map[string]int
+}
+
+func (m *measured) options(o *engine.Options) {
+	m.dead = map[string]int{}
+	o.Arrived = func(a engine.Arrival) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.arrivals = append(m.arrivals, a)
+		panic("an observer that is broken")
+	}
+	o.Died = func(byType map[string]int) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for typ, n := range byType {
+			m.dead[typ] += n
+		}
+		panic("another one")
+	}
+}
+
+func (m *measured) numbers() (out []int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, a := range m.arrivals {
+		out = append(out, a.Attempt.Number)
+	}
+	return out
+}
+
+func (m *measured) died(typ string) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.dead[typ]
+}
+
+// A delivery's latency is measured once, from when its event happened to its first
+// success; a replay of what had arrived isn't one.
+func TestEachDeliveryIsMeasuredOnce(t *testing.T) {
+	m := &measured{}
+	b := start(t, m.options)
+	down := true
+	var mu sync.Mutex
+	r := receivertest.New(t, func(int, receivertest.Request) receivertest.Answer {
+		mu.Lock()
+		defer mu.Unlock()
+		if down {
+			return receivertest.Answer{Status: 500}
+		}
+		return receivertest.Answer{}
+	})
+	ep, _ := b.hook(r, func(w *engine.Webhook) { w.Limits.Waits = []time.Duration{time.Millisecond} })
+	happened := b.now().Add(-time.Hour)
+	dies, err := b.Publish(t.Context(), surehook.Event{Type: "a", Data: []byte("1"), OccurredAt: happened})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.idle()
+	b.until("its death is told", func() bool { return m.died("a") == 1 })
+	if n := m.numbers(); len(n) != 0 {
+		t.Fatalf("arrivals %v of a delivery that is dead", n)
+	}
+	mu.Lock()
+	down = false
+	mu.Unlock()
+	b.publish("a", "2")
+	b.until("it arrived", func() bool { return len(m.numbers()) == 1 })
+	for range 2 {
+		if _, err := b.Replay(t.Context(), ep.ID, engine.ReplayRequest{IDs: []string{dies.ID}}, engine.Actor{}); err != nil {
+			t.Fatal(err)
+		}
+		b.idle()
+	}
+	b.until("the replay arrived", func() bool { return len(m.numbers()) >= 2 })
+	if n := m.numbers(); !slices.Equal(n, []int{1, 3}) {
+		t.Errorf("arrivals by attempts %v, want 1 and 3", n)
+	}
+	if last := m.arrivals[1]; last.Latency() < time.Hour || last.Latency() > time.Hour+time.Minute || last.Attempt.EventID != dies.ID {
+		t.Errorf("%+v took %s", last.Attempt, last.Latency())
+	}
+}

@@ -1,0 +1,126 @@
+package app
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/engine"
+)
+
+// watch adds what is asked of the engine and its store at each scrape.
+func (m *metrics) watch(e *engine.Engine) {
+	m.registry.MustRegister(&backlog{store: e.Store(), stats: e.Stats, now: time.Now})
+}
+
+const (
+	backlogAge     = 5 * time.Second // of a count that is served again
+	backlogTimeout = 2 * time.Second
+)
+
+var (
+	pendingDesc = prometheus.NewDesc("surehook_pending", "Deliveries that are still to do: in a lane (owned), due, or waiting for their time.", []string{"state"}, nil)
+	ageDesc     = prometheus.NewDesc("outbox_undispatched_age_seconds", "Age of the oldest event or delivery that is due and not in a lane; 0: none.", nil, nil)
+	lanesDesc   = prometheus.NewDesc("surehook_lanes", "Endpoints that this process has a lane for.", nil, nil)
+	queuedDesc  = prometheus.NewDesc("surehook_lane_rows", "Deliveries that lanes hold in memory.", nil, nil)
+	bytesDesc   = prometheus.NewDesc("surehook_lane_bytes", "Event data that lanes hold in memory.", nil, nil)
+	flightDesc  = prometheus.NewDesc("surehook_in_flight", "Requests in flight.", nil, nil)
+	failingDesc = prometheus.NewDesc("surehook_webhooks_failing", "Enabled webhooks with 10 or more consecutive failures.", nil, nil)
+	leasesDesc  = prometheus.NewDesc("surehook_node_leases", "Leases of the nodes on this store: live, or expired, of nodes that are gone without a word.", []string{"state"}, nil)
+	breakerDesc = prometheus.NewDesc("surehook_breakers", "Lanes by the state of their breaker.", []string{"state"}, nil)
+)
+
+// backlog samples the queue at a scrape. The store is asked once in a few
+// seconds, whoever scrapes however often: counting a million rows isn't free.
+type backlog struct {
+	store surehook.Store
+	stats func() engine.Stats
+	now   func() time.Time
+
+	mu    sync.Mutex
+	at    time.Time
+	seen  sample
+	known bool
+}
+
+// sample is one look at the store.
+type sample struct {
+	surehook.PendingCount
+	surehook.Counts
+	age time.Duration // of the oldest that is due
+}
+
+// Describe implements prometheus.Collector.
+func (b *backlog) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{pendingDesc, ageDesc, failingDesc, leasesDesc, lanesDesc, queuedDesc, bytesDesc, flightDesc, breakerDesc} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (b *backlog) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	if seen, ok := b.sample(); ok {
+		gauge(pendingDesc, float64(seen.Owned), "owned")
+		gauge(pendingDesc, float64(seen.Due), "due")
+		gauge(pendingDesc, float64(seen.Waiting), "waiting")
+		gauge(ageDesc, seen.age.Seconds())
+		gauge(failingDesc, float64(seen.Failing))
+		gauge(leasesDesc, float64(seen.Leases), "live")
+		gauge(leasesDesc, float64(seen.ExpiredLeases), "expired")
+	}
+	s := b.stats()
+	gauge(lanesDesc, float64(s.Lanes))
+	gauge(queuedDesc, float64(s.Queued))
+	gauge(bytesDesc, float64(s.Bytes))
+	gauge(flightDesc, float64(s.InFlight))
+	gauge(breakerDesc, float64(s.Closed), "closed")
+	gauge(breakerDesc, float64(s.Open), "open")
+	gauge(breakerDesc, float64(s.HalfOpen), "half_open")
+}
+
+// sample counts, or gives a recent count. While the store can't be asked there
+// is none: a stale one would look like calm.
+func (b *backlog) sample() (sample, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.now()
+	if !b.at.IsZero() && now.Sub(b.at) < backlogAge {
+		return b.seen, b.known
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), backlogTimeout)
+	defer cancel()
+	seen, err := b.look(ctx, now)
+	b.at, b.known = now, err == nil
+	if err == nil {
+		b.seen = seen
+	}
+	return b.seen, b.known
+}
+
+func (b *backlog) look(ctx context.Context, now time.Time) (s sample, err error) {
+	if s.PendingCount, err = b.store.PendingCount(ctx); err != nil {
+		return s, err
+	}
+	if s.Counts, err = b.store.Counts(ctx); err != nil {
+		return s, err
+	}
+	if !s.OldestDue.IsZero() {
+		s.age = max(now.Sub(s.OldestDue), 0)
+	}
+	rows, err := b.store.Outbox(ctx, 1)
+	if err != nil || len(rows) == 0 {
+		return s, err
+	}
+	since := rows[0].Event.CreatedAt
+	if since.IsZero() { // not accepted yet: the store's own events, which happened when they were put there
+		since = rows[0].Event.OccurredAt
+	}
+	s.age = max(s.age, now.Sub(since))
+	return s, nil
+}
