@@ -6,6 +6,7 @@
 package config
 
 import (
+	"crypto/sha256"
 	"net/netip"
 	"time"
 
@@ -18,6 +19,11 @@ type Config struct {
 	Enrichments []Enrichment
 	Subscribers []Subscriber
 	Relay       Relay
+	Warnings    []Problem // what can be used but is hardly meant
+
+	path  string
+	files []string // all that was read
+	sum   [sha256.Size]byte
 }
 
 // The types of a source.
