@@ -1,6 +1,9 @@
 package surehook
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // RetryPolicy says when a failed attempt is followed by another. It is data:
 // internal/retry does the arithmetic.
@@ -37,6 +40,9 @@ type RetryPolicy struct {
 // number of attempts and grain; the rest stays.
 func (p RetryPolicy) With(l Limits) RetryPolicy {
 	if len(l.Waits) > 0 {
+		if p.MaxWait == p.Max {
+			p.MaxWait = slices.Max(l.Waits) // it was the bound of the waits that these replace
+		}
 		p.Waits, p.Attempts, p.RoundTo = l.Waits, 0, 0
 	}
 	if l.Attempts > 0 {

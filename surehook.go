@@ -17,6 +17,10 @@ const (
 	TypeTest     = "webhook.test"     // one synchronous attempt; never fanned out, retried or replayed
 )
 
+// TypeAudit is the type of the relay's events. Their data is the purple-wolf
+// envelope from its labels on: {"labels":…,"source":…,"event":…}.
+const TypeAudit = "purple-wolf.audit"
+
 // Event is an immutable fact. Its ID is the webhook-id of every attempt and
 // replay, to every endpoint.
 type Event struct {
@@ -56,6 +60,11 @@ const (
 	EnvelopeThin        Envelope = "thin"        // {id, type, timestamp}: the receiver fetches the event
 	EnvelopeCloudEvents Envelope = "cloudevents" // CloudEvents 1.0, structured
 	EnvelopePylota      Envelope = "pylota"      // what the profile of that name sends for the standard one
+
+	// What the profile purple-wolf sends, and nothing else does. Another major has
+	// the same shape under its own name, until one is defined.
+	EnvelopePurpleWolf   Envelope = "purple-wolf.audit/v1"
+	EnvelopePurpleWolfV2 Envelope = "purple-wolf.audit/v2"
 )
 
 // Why an endpoint is disabled.
@@ -112,6 +121,7 @@ type Limits struct {
 	Timeout     time.Duration   // of one attempt, 100 ms – 60 s
 	Rate        float64         // attempts per second; 0: unlimited
 	Concurrency int             // requests in flight, 1–256; 0: 8
+	Paused      bool            // nothing is sent: what is for the endpoint waits until this is lifted
 }
 
 // Health is how an endpoint has been doing, as the rules for disabling see it.

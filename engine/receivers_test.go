@@ -213,7 +213,7 @@ func checkV1a(t *testing.T, r receivertest.Request, publics ...string) {
 func TestProfilesAndTheirBounds(t *testing.T) {
 	b := start(t)
 	r := receivertest.New(t, nil)
-	for _, name := range []string{"purple-wolf", "sentinel", "Standard", "x"} {
+	for _, name := range []string{"sentinel", "Standard", "x"} {
 		_, _, err := b.CreateWebhook(t.Context(), engine.Webhook{URL: r.URL, Profile: name}, engine.Actor{})
 		if surehook.CodeOf(err) != surehook.InvalidRequest || !strings.Contains(err.Error(), "profile") {
 			t.Errorf("%s: %v", name, err)

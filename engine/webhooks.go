@@ -3,8 +3,10 @@ package engine
 import (
 	"context"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -56,32 +58,17 @@ type Webhook struct {
 // CreateWebhook registers an endpoint and gives its secret, which can't be read
 // again.
 func (e *Engine) CreateWebhook(ctx context.Context, w Webhook, by Actor) (*surehook.Endpoint, string, error) {
-	now := e.now()
-	ep := &surehook.Endpoint{ID: e.NewID("whk"), Version: 1, Tenant: w.Tenant, Partner: w.Partner, URL: w.URL, Description: w.Description,
-		EventTypes: w.EventTypes, Subjects: w.Subjects, Identities: w.Identities, Profile: w.Profile, Envelope: w.Envelope,
-		Signature: w.Signature, Headers: w.Headers, Limits: w.Limits, Ordered: w.Ordered, Enabled: !w.Disabled, CreatedAt: now, UpdatedAt: now}
-	if w.Disabled {
-		ep.DisabledReason = surehook.ReasonManual
-	}
-	if ep.EventTypes == nil {
-		ep.EventTypes = []string{"*"}
-	}
-	if ep.Profile == "" {
-		ep.Profile = profile.Standard.Name
-	}
-	if ep.Envelope == "" {
-		ep.Envelope = surehook.EnvelopeStandard
-	}
-	if ep.Signature == "" {
-		ep.Signature = "v1"
-	}
+	return e.create(ctx, e.endpoint(e.NewID("whk"), w), w.Secret, by)
+}
+
+func (e *Engine) create(ctx context.Context, ep *surehook.Endpoint, given string, by Actor) (*surehook.Endpoint, string, error) {
 	if err := e.checkEndpoint(ep); err != nil {
 		return nil, "", err
 	}
 	if err := e.checkURL(ctx, ep); err != nil {
 		return nil, "", err
 	}
-	raw, shown, err := e.secret(ep.Signature, w.Secret)
+	raw, shown, err := e.secret(ep, given)
 	if err != nil {
 		return nil, "", err
 	}
@@ -98,14 +85,44 @@ func (e *Engine) CreateWebhook(ctx context.Context, w Webhook, by Actor) (*sureh
 	return ep, shown, nil
 }
 
+// endpoint is what an endpoint is when nobody has changed it yet.
+func (e *Engine) endpoint(id string, w Webhook) *surehook.Endpoint {
+	now := e.now()
+	ep := &surehook.Endpoint{ID: id, Version: 1, Tenant: w.Tenant, Partner: w.Partner, URL: w.URL, Description: w.Description,
+		EventTypes: w.EventTypes, Subjects: w.Subjects, Identities: w.Identities, Profile: w.Profile, Envelope: w.Envelope,
+		Signature: w.Signature, Headers: w.Headers, Limits: w.Limits, Ordered: w.Ordered, Enabled: !w.Disabled, CreatedAt: now, UpdatedAt: now}
+	if w.Disabled {
+		ep.DisabledReason = surehook.ReasonManual
+	}
+	if ep.EventTypes == nil {
+		ep.EventTypes = []string{"*"}
+	}
+	if ep.Profile == "" {
+		ep.Profile = profile.Standard.Name
+	}
+	if ep.Envelope == "" {
+		ep.Envelope = surehook.EnvelopeStandard
+		if ep.Profile == profile.PurpleWolf.Name {
+			ep.Envelope = profile.PurpleWolf.Envelope
+		}
+	}
+	if ep.Signature == "" {
+		ep.Signature = "v1"
+	}
+	return ep
+}
+
 // Effective gives the limits that hold for an endpoint: its own, or else its
 // profile's.
 func Effective(ep *surehook.Endpoint) surehook.Limits { return dispatch.Effective(ep) }
 
 // secret makes a signing secret, or takes an existing one: its bytes, and how it
 // is shown once.
-func (e *Engine) secret(signature, given string) (raw []byte, shown string, err error) {
-	if signature == "v1a" {
+func (e *Engine) secret(ep *surehook.Endpoint, given string) (raw []byte, shown string, err error) {
+	if ep.Profile == profile.PurpleWolf.Name {
+		return e.textSecret(given)
+	}
+	if ep.Signature == "v1a" {
 		if given != "" {
 			return nil, "", surehook.Invalid("secret", "can't be given for v1a; a new key is made")
 		}
@@ -129,6 +146,23 @@ func (e *Engine) secret(signature, given string) (raw []byte, shown string, err 
 	}
 	return s.Bytes(), s.Encode(), nil
 }
+
+// textSecret makes a secret, or takes one, whose bytes are the key as they stand.
+func (e *Engine) textSecret(given string) (raw []byte, shown string, err error) {
+	switch {
+	case len(given) > maxTextSecret:
+		return nil, "", surehook.Invalid("secret", fmt.Sprintf("is over %d bytes", maxTextSecret))
+	case given == "":
+		fresh := make([]byte, 32)
+		if _, err := io.ReadFull(e.opt.Entropy, fresh); err != nil {
+			return nil, "", err
+		}
+		given = hex.EncodeToString(fresh)
+	}
+	return []byte(given), given, nil
+}
+
+const maxTextSecret = 1024
 
 // Patch changes an endpoint: nil fields stay. The next attempt of whatever is
 // pending goes by the new settings. Filters choose among new events alone: what
@@ -163,6 +197,9 @@ func (e *Engine) UpdateWebhook(ctx context.Context, id string, p Patch, by Actor
 		p.URL = &ep.URL // in its canonical form
 	}
 	return e.change(ctx, id, func(ep *surehook.Endpoint) error {
+		if p.Profile != nil && (*p.Profile == profile.PurpleWolf.Name) != (ep.Profile == profile.PurpleWolf.Name) {
+			return surehook.Invalid("profile", "signs in another way than the endpoint's, with another kind of secret: create a new endpoint")
+		}
 		p.apply(ep)
 		if p.URL != nil && *p.URL != ep.URL {
 			ep.URL, ep.Enabled, ep.DisabledReason = *p.URL, false, surehook.ReasonURLChanged
@@ -234,6 +271,17 @@ func (e *Engine) DeleteWebhook(ctx context.Context, id string, by Actor) error {
 // RotateSecret gives an endpoint a new secret. The old one signs beside it for
 // overlap; 0 ends it at once.
 func (e *Engine) RotateSecret(ctx context.Context, id string, overlap time.Duration, by Actor) (*surehook.Endpoint, string, error) {
+	return e.rotate(ctx, id, "", overlap, by)
+}
+
+// SetSecret gives an endpoint a secret that somebody else made, in place of the
+// old one, at once.
+func (e *Engine) SetSecret(ctx context.Context, id, secret string, by Actor) error {
+	_, _, err := e.rotate(ctx, id, secret, 0, by)
+	return err
+}
+
+func (e *Engine) rotate(ctx context.Context, id, given string, overlap time.Duration, by Actor) (*surehook.Endpoint, string, error) {
 	if overlap < 0 || overlap > MaxOverlap {
 		return nil, "", surehook.Invalid("overlap_hours", "must be 0 to 168")
 	}
@@ -244,7 +292,7 @@ func (e *Engine) RotateSecret(ctx context.Context, id string, overlap time.Durat
 				return err
 			}
 		}
-		raw, s, err := e.secret(ep.Signature, "")
+		raw, s, err := e.secret(ep, given)
 		if err != nil {
 			return err
 		}
@@ -355,10 +403,14 @@ func (e *Engine) checkEndpoint(ep *surehook.Endpoint) error {
 		return surehook.Invalid("partner_id", "must be at most 200 printable ASCII characters without spaces")
 	case ep.Tenant != "" && ep.Partner != "":
 		return surehook.Invalid("partner_id", "an endpoint belongs to a tenant or to a partner, not to both")
-	case !slices.Contains([]string{profile.Standard.Name, profile.Pylota.Name}, ep.Profile):
-		return surehook.Invalid("profile", `must be "standard" or "pylota"; the others aren't available yet`)
-	case !slices.Contains([]surehook.Envelope{surehook.EnvelopeStandard, surehook.EnvelopePayload, surehook.EnvelopeThin, surehook.EnvelopeCloudEvents}, ep.Envelope):
-		return surehook.Invalid("envelope", "must be standard, payload, thin or cloudevents")
+	case !slices.Contains([]string{profile.Standard.Name, profile.Pylota.Name, profile.PurpleWolf.Name}, ep.Profile):
+		return surehook.Invalid("profile", `must be "standard", "pylota" or "purple-wolf"; the others aren't available yet`)
+	case ep.Profile == profile.PurpleWolf.Name && ep.Envelope != surehook.EnvelopePurpleWolf && ep.Envelope != surehook.EnvelopePurpleWolfV2:
+		return surehook.Invalid("envelope", "must be purple-wolf.audit/v1 or purple-wolf.audit/v2 with the purple-wolf profile; left out it is v1")
+	case ep.Profile == profile.PurpleWolf.Name && ep.Signature != "v1":
+		return surehook.Invalid("signature", "the purple-wolf profile has one of its own; leave it out")
+	case ep.Profile != profile.PurpleWolf.Name && !slices.Contains([]surehook.Envelope{surehook.EnvelopeStandard, surehook.EnvelopePayload, surehook.EnvelopeThin, surehook.EnvelopeCloudEvents}, ep.Envelope):
+		return surehook.Invalid("envelope", "must be standard, payload, thin or cloudevents; purple-wolf's go with that profile")
 	case ep.Signature != "v1" && ep.Signature != "v1a":
 		return surehook.Invalid("signature", "must be v1 or v1a")
 	}

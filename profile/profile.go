@@ -45,9 +45,11 @@ type Profile struct {
 	SignatureHeader    string
 	AttemptHeader      string
 	DeliveryHeader     string
-	SchemaHeader       string
+	SchemaHeader       string // has the envelope's name
 	SubscriptionHeader string
-	Schema             string // the value of SchemaHeader
+	TimeHeader         string // when the event occurred
+	SequenceHeader     string // the event's place with its owner; absent where it has none
+	BareIDs            bool   // ids are ULIDs alone: our own go without their prefix
 	UserAgent          string // "{version}" stands for the version
 	UserAgentSettable  bool
 

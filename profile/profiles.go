@@ -30,6 +30,9 @@ func standard() Profile {
 		IDHeader:        "webhook-id",
 		TimestampHeader: "webhook-timestamp",
 		SignatureHeader: "webhook-signature",
+		AttemptHeader:   "Surehook-Attempt",
+		TimeHeader:      "Surehook-Event-Time",
+		SequenceHeader:  "Surehook-Sequence",
 		UserAgent:       surehookAgent,
 		Retry: surehook.RetryPolicy{
 			Waits: []time.Duration{5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour,
@@ -105,8 +108,9 @@ func purpleWolf() Profile {
 		AttemptHeader:   "X-PurpleWolf-Attempt",
 		DeliveryHeader:  "X-PurpleWolf-Delivery-Id",
 		SchemaHeader:    "X-PurpleWolf-Schema",
-		Schema:          "purple-wolf.audit/v1",
+		BareIDs:         true,
 		UserAgent:       "purple-wolf-relay/{version}",
+		Envelope:        surehook.EnvelopePurpleWolf,
 		PerAttempt:      true,
 		Retry: surehook.RetryPolicy{
 			Base:       500 * time.Millisecond,

@@ -47,13 +47,13 @@ type WebhookInput struct {
 	IdentityIDs []string          `json:"identity_ids,omitempty" doc:"Absent or null: no filter; else events without an identity don't match. An empty list is refused"`
 	TenantID    string            `json:"tenant_id,omitempty" doc:"A tenant's endpoint"`
 	PartnerID   string            `json:"partner_id,omitempty" doc:"A partner's endpoint; neither: the platform's"`
-	Profile     string            `json:"profile,omitempty" doc:"standard (default) or pylota"`
-	Envelope    string            `json:"envelope,omitempty" enum:"standard,payload,thin,cloudevents"`
+	Profile     string            `json:"profile,omitempty" doc:"standard (default), pylota or purple-wolf"`
+	Envelope    string            `json:"envelope,omitempty" enum:"standard,payload,thin,cloudevents,purple-wolf.audit/v1,purple-wolf.audit/v2"`
 	Signature   string            `json:"signature,omitempty" enum:"v1,v1a"`
 	Headers     map[string]string `json:"headers,omitempty" doc:"Added to each request. Names differ by more than case; surehook's own and those of the connection can't be set"`
 	Limits      *Limits           `json:"limits,omitempty"`
 	Ordering    string            `json:"ordering,omitempty" enum:"none,sequence" doc:"sequence: of each owner's events one at a time, in their order; the first one blocks those behind it until it succeeds or is dead. none (default): as they come"`
-	Secret      string            `json:"secret,omitempty" maxLength:"200" doc:"An existing whsec_ secret to go on with; absent: a new one"`
+	Secret      string            `json:"secret,omitempty" maxLength:"200" doc:"An existing whsec_ secret to go on with, or with purple-wolf any text; absent: a new one"`
 	Enabled     *bool             `json:"enabled,omitempty"`
 }
 
@@ -65,7 +65,7 @@ type WebhookPatch struct {
 	Subjects    opt[[]string]          `json:"subjects,omitempty" required:"false" doc:"null: no filter"`
 	IdentityIDs opt[[]string]          `json:"identity_ids,omitempty" required:"false" doc:"null: no filter"`
 	Profile     *string                `json:"profile,omitempty"`
-	Envelope    *string                `json:"envelope,omitempty" enum:"standard,payload,thin,cloudevents"`
+	Envelope    *string                `json:"envelope,omitempty" enum:"standard,payload,thin,cloudevents,purple-wolf.audit/v1,purple-wolf.audit/v2"`
 	Headers     opt[map[string]string] `json:"headers,omitempty" required:"false" doc:"null: none"`
 	Limits      opt[Limits]            `json:"limits,omitempty" required:"false" doc:"null: the profile's"`
 	Ordering    *string                `json:"ordering,omitempty" enum:"none,sequence" doc:"sequence orders the events that are accepted from then on"`

@@ -17,7 +17,7 @@ func TestProfilesAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := profileTable(profile.Standard, profile.Pylota); !strings.Contains(string(page), want) {
+	if want := profileTable(profile.Standard, profile.Pylota, profile.PurpleWolf); !strings.Contains(string(page), want) {
 		t.Errorf("docs/profiles.md is stale: its table must be\n%s", want)
 	}
 }
@@ -35,6 +35,9 @@ func profileTable(all ...profile.Profile) string {
 	b.WriteString("|" + strings.Repeat("---|", len(all)+1) + "\n")
 	row("attempts", func(p profile.Profile) string { return fmt.Sprint(p.Retry.Attempts) })
 	row("waits between them", func(p profile.Profile) string {
+		if len(p.Retry.Waits) == 0 {
+			return fmt.Sprintf("%s, each %g times the one before, %s at most", short(p.Retry.Base), p.Retry.Factor, short(p.Retry.Max))
+		}
 		waits, sum := make([]string, len(p.Retry.Waits)), time.Duration(0)
 		for i, w := range p.Retry.Waits {
 			waits[i], sum = short(w), sum+w
@@ -61,6 +64,9 @@ func profileTable(all ...profile.Profile) string {
 	row("dead at once", outcomes(profile.Dead))
 	row("disabled at once", outcomes(profile.Disable))
 	row("disabled after", func(p profile.Profile) string {
+		if p.Disable == (profile.DisableRule{}) {
+			return "never"
+		}
 		over := short(p.Disable.Over) + " of nothing but failures"
 		if p.Disable.After > 0 {
 			return fmt.Sprintf("%d failures in a row over at least %s", p.Disable.After, short(p.Disable.Over))
@@ -79,7 +85,7 @@ func outcomes(want profile.Decision) func(profile.Profile) string {
 		name   string
 		code   surehook.Code
 		status int
-	}{{"any 2xx", surehook.OK, 204}, {"3xx (never followed)", surehook.Redirect, 302}, {"4xx but 410", surehook.Status4xx, 404}, {"429", surehook.Status429, 429},
+	}{{"any 2xx", surehook.OK, 204}, {"3xx (never followed)", surehook.Redirect, 302}, {"4xx but 408, 410 and 429", surehook.Status4xx, 404}, {"408", surehook.Status4xx, 408}, {"429", surehook.Status429, 429},
 		{"410", surehook.Status410, 410}, {"5xx", surehook.Status5xx, 503}, {"a timeout", surehook.Timeout, 0}, {"an error of the network", surehook.Connect, 0},
 		{"a name without an address", surehook.DNS, 0}, {"a TLS handshake that failed", surehook.TLS, 0}, {"an address that the guard refused", surehook.SSRFBlocked, 0},
 		{"data that was erased", surehook.EventUnavailable, 0}, {"a body over the bound", surehook.PayloadTooLarge, 0}}

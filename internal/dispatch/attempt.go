@@ -11,17 +11,9 @@ import (
 	"github.com/surehook/surehook/internal/egress"
 	"github.com/surehook/surehook/internal/retry"
 	"github.com/surehook/surehook/profile"
-	"github.com/surehook/surehook/signing"
 )
 
 const excerpt = 1 << 10 // of a failing receiver's answer
-
-// The header fields that tell of the attempt without being signed.
-const (
-	HeaderAttempt = "Surehook-Attempt"
-	HeaderCreated = "Surehook-Event-Time"
-	HeaderPlace   = "Surehook-Sequence" // of the event's owner; absent where it has none
-)
 
 // ReservedHeader tells names that an endpoint's own headers may not have.
 func ReservedHeader(name string) bool {
@@ -45,10 +37,11 @@ type Try struct {
 }
 
 // send makes one attempt, whatever for: first try, retry, replay and test come
-// this way. The timestamp and the signatures are fresh, the bytes are not.
+// this way. The timestamp and the signatures are fresh; the bytes are only where
+// the profile says so.
 func (d *Dispatcher) send(ctx context.Context, r *route, p *parcel, number int) (*surehook.Attempt, egress.Result) {
 	a := d.begun(r, p, number)
-	res := d.request(ctx, r, p, number, a.CreatedAt)
+	res := d.request(ctx, r, p, a)
 	a.Code, a.HTTPStatus, a.Error, a.Duration = res.Code, res.Status, res.Err, res.Phases.Total
 	a.Phases = surehook.Phases{Resolve: res.Phases.Resolve, Connect: res.Phases.Connect, TLS: res.Phases.TLS,
 		Write: res.Phases.Write, Wait: res.Phases.Wait, Read: res.Phases.Read}
@@ -58,29 +51,18 @@ func (d *Dispatcher) send(ctx context.Context, r *route, p *parcel, number int) 
 	return a, res
 }
 
-func (d *Dispatcher) request(ctx context.Context, r *route, p *parcel, number int, now time.Time) egress.Result {
+func (d *Dispatcher) request(ctx context.Context, r *route, p *parcel, a *surehook.Attempt) egress.Result {
 	switch {
 	case r.broken != surehook.OK:
 		return egress.Result{Code: r.broken, Err: r.reason}
 	case p.event.Erased:
 		return egress.Result{Code: surehook.EventUnavailable, Err: "the event was erased"}
 	}
-	body := p.body(r.envelope)
+	body := r.body(p, a)
 	if r.profile.MaxBody > 0 && len(body) > r.profile.MaxBody {
 		return egress.Result{Code: surehook.PayloadTooLarge, Err: "the body is over " + strconv.Itoa(r.profile.MaxBody) + " bytes"}
 	}
-	ts := now.Unix()
-	h := make([]egress.Field, 0, len(r.header)+7)
-	h = append(h,
-		egress.Field{Name: signing.HeaderID, Value: p.event.ID},
-		egress.Field{Name: signing.HeaderTimestamp, Value: strconv.FormatInt(ts, 10)},
-		egress.Field{Name: signing.HeaderSignature, Value: r.signer.Sign(p.event.ID, ts, body)},
-		egress.Field{Name: HeaderAttempt, Value: strconv.Itoa(number)},
-		egress.Field{Name: HeaderCreated, Value: Timestamp(p.event.OccurredAt)})
-	if p.event.Sequence > 0 {
-		h = append(h, egress.Field{Name: HeaderPlace, Value: strconv.FormatInt(p.event.Sequence, 10)})
-	}
-	h = append(h, r.header...)
+	h := r.fields(p.event, a, body)
 	if d.opt.CarryTrace && p.event.Trace != "" {
 		h = append(h, egress.Field{Name: "traceparent", Value: p.event.Trace})
 	}

@@ -44,8 +44,12 @@ func mix(v uint64) uint64 {
 	return v ^ v>>31
 }
 
-// cap is what this node may have in flight at the endpoint. Callers hold mu.
+// cap is what this node may have in flight at the endpoint: nothing while it is
+// paused. Callers hold mu.
 func (l *lane) cap() int {
+	if l.route.Limits.Paused {
+		return 0
+	}
 	lease := l.d.store.Lease()
 	return share(&lease, l.key, l.route.concurrency)
 }

@@ -217,7 +217,7 @@ func (d *Dispatcher) Update(e *surehook.Endpoint) {
 		l.limiter, l.pauseTo = limiter(e.Limits.Rate), time.Time{} // the pause was the old rate's
 	}
 	l.route = r
-	if d.started.Load() && (!r.live || !old.live || (old.Ordered && !r.Ordered)) {
+	if d.started.Load() && (!r.live || !old.live || (old.Ordered && !r.Ordered) || old.Limits.Paused) {
 		l.more = true // rows may be there that are to be ended, or waited for the endpoint or for each other
 	}
 	l.kick()

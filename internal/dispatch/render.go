@@ -16,6 +16,7 @@ type parcel struct {
 	event  *surehook.Event
 	held   atomic.Int32 // rows in lanes and attempts that need it; see memory
 	bodies [5]atomic.Pointer[[]byte]
+	tail   atomic.Pointer[[]byte] // of the purple-wolf envelope, whose head is another on each attempt
 }
 
 func newParcel(e *surehook.Event) *parcel { return &parcel{event: e} }

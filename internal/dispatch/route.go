@@ -51,7 +51,12 @@ type route struct {
 func Effective(e *surehook.Endpoint) surehook.Limits {
 	p, l := profileOf(e), e.Limits
 	policy := p.Retry.With(l)
-	l.Waits, l.Attempts = policy.Waits, retry.Attempts(policy)
+	l.Attempts = retry.Attempts(policy)
+	if l.Waits = policy.Waits; len(l.Waits) == 0 {
+		for k := 1; k < l.Attempts; k++ {
+			l.Waits = append(l.Waits, retry.Table(policy, k))
+		}
+	}
 	l.Timeout, l.Concurrency = cmp.Or(l.Timeout, p.Timeout), cmp.Or(l.Concurrency, defaultConcurrency)
 	return l
 }
@@ -123,6 +128,9 @@ func (d *Dispatcher) signer(r *route) (*signing.Signer, error) {
 	if err != nil {
 		return nil, err
 	}
+	if r.profile.Scheme == profile.PurpleWolfHMAC {
+		return signing.NewPurpleWolf(current.(signing.Secret))
+	}
 	keys := []signing.Key{current}
 	if left := r.Secrets.PreviousUntil.Sub(d.now()); r.Secrets.Previous != "" && left > 0 {
 		previous, err := d.key(r, PreviousColumn, r.Secrets.Previous)
@@ -143,13 +151,10 @@ func (d *Dispatcher) key(r *route, column, sealed string) (signing.Key, error) {
 	if err != nil {
 		return nil, fmt.Errorf("unsealing: %w", err)
 	}
-	return SigningKey(r.Signature, raw)
-}
-
-// SigningKey makes a key of a secret's bytes: v1a keys are ed25519, all others
-// HMAC.
-func SigningKey(signature string, raw []byte) (signing.Key, error) {
-	if signature == "v1a" {
+	switch {
+	case r.profile.Scheme == profile.PurpleWolfHMAC:
+		return signing.RawSecret(raw)
+	case r.Signature == "v1a":
 		return signing.PrivateKeyFromBytes(raw)
 	}
 	return signing.SecretFromBytes(raw)

@@ -27,7 +27,7 @@ func (e *env) full() *surehook.Endpoint {
 		ID: e.id("whk"), Tenant: "acme", URL: "https://example.com:8443/a?b=c%20d", Description: "ours, “quoted”",
 		EventTypes: []string{"order.*", "user.created"}, Subjects: []string{"a*", "b,c"}, Identities: []string{"ali"},
 		Profile: "pylota", Envelope: surehook.EnvelopeThin, Signature: "v1a", Headers: map[string]string{"X-A": "1", "X-B": "\"2\""},
-		Limits:  surehook.Limits{Waits: []time.Duration{time.Millisecond, time.Hour}, Attempts: 3, Timeout: 1500 * time.Millisecond, Rate: 0.5, Concurrency: 4},
+		Limits:  surehook.Limits{Waits: []time.Duration{time.Millisecond, time.Hour}, Attempts: 3, Timeout: 1500 * time.Millisecond, Rate: 0.5, Concurrency: 4, Paused: true},
 		Enabled: true, Secrets: surehook.Secrets{Current: "sealed:1", Previous: "sealed:0", PreviousUntil: now.Add(time.Hour)},
 	}
 }

@@ -68,12 +68,13 @@ type limits struct {
 	Timeout     int64   `json:"timeout,omitempty"`
 	Rate        float64 `json:"rate,omitempty"`
 	Concurrency int     `json:"concurrency,omitempty"`
+	Paused      bool    `json:"paused,omitempty"`
 }
 
 // Limits is how an endpoint's limits are stored. Its error is that of a rate
 // which is no number.
 func Limits(l surehook.Limits) (string, error) {
-	out := limits{Attempts: l.Attempts, Timeout: l.Timeout.Milliseconds(), Rate: l.Rate, Concurrency: l.Concurrency}
+	out := limits{Attempts: l.Attempts, Timeout: l.Timeout.Milliseconds(), Rate: l.Rate, Concurrency: l.Concurrency, Paused: l.Paused}
 	for _, w := range l.Waits {
 		out.Waits = append(out.Waits, w.Milliseconds())
 	}
@@ -87,7 +88,7 @@ func ParseLimits[T string | []byte](raw T) (surehook.Limits, error) {
 	if err := json.Unmarshal([]byte(raw), &in); err != nil {
 		return surehook.Limits{}, fmt.Errorf("stored limits can't be read: %w", err)
 	}
-	out := surehook.Limits{Attempts: in.Attempts, Timeout: time.Duration(in.Timeout) * time.Millisecond, Rate: in.Rate, Concurrency: in.Concurrency}
+	out := surehook.Limits{Attempts: in.Attempts, Timeout: time.Duration(in.Timeout) * time.Millisecond, Rate: in.Rate, Concurrency: in.Concurrency, Paused: in.Paused}
 	for _, w := range in.Waits {
 		out.Waits = append(out.Waits, time.Duration(w)*time.Millisecond)
 	}
