@@ -181,10 +181,20 @@ type Queue interface {
 	// in sequences for them. With letters they become dead letters with this code;
 	// without, they just go (the endpoint was deleted).
 	End(ctx context.Context, endpoint int64, code Code, dueOnly, letters bool, limit int) (int, error)
+	// Expire looks at free rows of an endpoint that is held back, at most limit,
+	// after a place, and buries those whose event left its window with
+	// EventUnavailable. next is where to go on; the zero Place is the end.
+	Expire(ctx context.Context, endpoint int64, w Window, after Place, limit int) (ended int, next Place, err error)
 	// Lease is this node's right to own rows now.
 	Lease() Lease
 	// PendingCount counts the rows that are still to do.
 	PendingCount(ctx context.Context) (PendingCount, error)
+}
+
+// Place is a row's place among those of its endpoint, by when they are due.
+type Place struct {
+	Due   time.Time
+	Event int64
 }
 
 // Lease is a node's right to own rows: rows of another epoch are not its own
@@ -353,6 +363,14 @@ type Tenants interface {
 	// that process has made the change.
 	Partners(ctx context.Context, version int64) (map[string]string, error)
 	ListAudit(ctx context.Context, tenant string, p Page) ([]AuditEntry, error) // tenant "": all; newest first
+
+	// PutPartner creates or changes a partner. Suspending one, or ending that, is
+	// a change of the configuration.
+	PutPartner(ctx context.Context, p *Partner, a *AuditEntry) error
+	Partner(ctx context.Context, id string) (*Partner, error)
+	ListPartners(ctx context.Context, p Page) ([]*Partner, error) // newest first
+	DeletePartner(ctx context.Context, id string, a *AuditEntry) error
+	Suspended(ctx context.Context) ([]string, error) // ids of the partners that are
 }
 
 // Keys keeps API keys.

@@ -217,11 +217,44 @@ type DeadLetter struct {
 
 // Tenant is a customer of the platform; it may belong to one partner.
 type Tenant struct {
+	Key        int64
+	ID         string
+	Name       string
+	Partner    string
+	EventsDays int // how long its events are kept; 0: as everybody's
+	CreatedAt  time.Time
+}
+
+// MaxEventsDays bounds how long a tenant's events may be kept.
+const MaxEventsDays = 3650
+
+// Partner stands between the platform and tenants of its own. While it is
+// suspended nothing is sent to its endpoints and to those of its tenants.
+type Partner struct {
 	Key       int64
 	ID        string
 	Name      string
-	Partner   string
+	Suspended bool
 	CreatedAt time.Time
+	UpdatedAt time.Time
+}
+
+// Window says how long after it occurred an event may still be delivered again.
+type Window struct {
+	Most time.Duration // whatever is kept for longer; 0: no bound
+	Kept time.Duration // how long events are kept, those of tenants with EventsDays apart; 0: for ever
+}
+
+// Of is the window of events of a tenant with so many EventsDays; 0: no bound.
+func (w Window) Of(eventsDays int) time.Duration {
+	kept := w.Kept
+	if eventsDays > 0 {
+		kept = time.Duration(eventsDays) * 24 * time.Hour
+	}
+	if w.Most == 0 || (kept != 0 && kept < w.Most) {
+		return kept
+	}
+	return w.Most
 }
 
 // APIKey is a credential of the REST API. Its secret is stored as a hash.

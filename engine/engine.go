@@ -62,7 +62,8 @@ type Options struct {
 	MaxEventBytes int  // of one event's data; 1 MiB
 	MaxWebhooks   int  // endpoints a scope; 20, negative: unlimited
 	CarryTrace    bool
-	Retain        time.Duration // how long events are kept, with all that belongs to them; 0: for ever
+	Retain        time.Duration // how long events are kept, with all that belongs to them; 0: for ever. A tenant may have EventsDays of its own
+	ReplayWindow  time.Duration // how long after it occurred an event may be replayed, if it is kept so long; 30 days, negative: as long as it is kept
 
 	Logger  *slog.Logger
 	Observe func(Try)            // called after each attempt, from many goroutines
@@ -105,6 +106,7 @@ type Engine struct {
 	refresh sync.Mutex   // one refresh of the configuration at a time
 	changes sync.RWMutex // held for reading by those that change endpoints; see append
 	tenancy sync.Mutex   // tenants change in the store and here in one order
+	held    suspensions
 	wide    wide
 	replays sync.Map // ids of the background replays that run here
 
@@ -143,7 +145,7 @@ func New(opt Options) (*Engine, error) {
 	e.disp = dispatch.New(dispatch.Options{Store: opt.Store, Client: client, Keyring: keys, Logger: opt.Logger, Now: opt.Now,
 		Random: opt.Random, NewID: e.newULID, Observe: e.observe, Arrived: opt.Arrived, Died: opt.Died, UserAgent: opt.UserAgent, Version: opt.Version, CarryTrace: opt.CarryTrace,
 		Off: opt.APIOnly, MaxInFlight: opt.MaxInFlight, MaxMemory: opt.MaxMemory, DisabledEvent: e.disabledEvent, OnDisabled: e.onDisabled,
-		Gone: e.gone})
+		Gone: e.gone, Held: e.suspended, Window: opt.window()})
 	return e, nil
 }
 
@@ -155,6 +157,7 @@ func setDefaults(o *Options) {
 	o.MaxMemory = orDefault(o.MaxMemory, 16<<20)
 	o.MaxEventBytes = orDefault(o.MaxEventBytes, accept.MaxBytes)
 	o.MaxWebhooks = orDefault(o.MaxWebhooks, 20)
+	o.ReplayWindow = orDefault(o.ReplayWindow, 30*24*time.Hour)
 	o.DNSCache = orDefault(o.DNSCache, egress.DefaultDNSCache)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -168,6 +171,11 @@ func setDefaults(o *Options) {
 	if o.Entropy == nil {
 		o.Entropy = cryptorand.Reader
 	}
+}
+
+// window is how long events may be delivered again.
+func (o *Options) window() surehook.Window {
+	return surehook.Window{Most: max(o.ReplayWindow, 0), Kept: o.Retain}
 }
 
 func orDefault[T int | time.Duration](v, d T) T {

@@ -41,10 +41,17 @@ func (e *Engine) reload(ctx context.Context) error {
 			e.index.SetPartner(tenant, partner)
 		}
 	}
+	regate, err := e.followSuspensions(ctx, version)
+	if err != nil {
+		return err
+	}
 	for _, ep := range changed {
 		e.disp.Update(ep) // before the index: a matched endpoint has its lane
 	}
 	e.index.Apply(changed, version)
+	if regate {
+		e.disp.Regate()
+	}
 	return nil
 }
 

@@ -36,11 +36,12 @@ func TestMain(m *testing.M) {
 type bed struct {
 	*engine.Engine
 	t     testing.TB
-	store *sqlite.Store
+	store surehook.Store
 	path  string
 	logs  *safeBuffer
 	opt   engine.Options
 	wrap  func(surehook.Store) surehook.Store // what the engine gets in place of store
+	dsn   string                              // set: of the PostgreSQL database that takes the place of the file
 
 	mu    sync.Mutex
 	tries []engine.Try
@@ -98,6 +99,9 @@ func (b *bed) leap(d time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.clock += d
+	if b.dsn != "" {
+		b.leapDatabase()
+	}
 }
 
 func (b *bed) open() {
@@ -109,7 +113,12 @@ func (b *bed) open() {
 
 func (b *bed) tryOpen() error {
 	var err error
-	if b.store, err = sqlite.Open(b.t.Context(), b.path, sqlite.Options{Now: b.now, Logger: b.opt.Logger}); err != nil {
+	if b.dsn != "" {
+		b.store, err = b.openDatabase()
+	} else {
+		b.store, err = sqlite.Open(b.t.Context(), b.path, sqlite.Options{Now: b.now, Logger: b.opt.Logger})
+	}
+	if err != nil {
 		return err
 	}
 	b.opt.Store = b.store

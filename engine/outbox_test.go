@@ -354,7 +354,7 @@ func TestOutboxOnSQLite(t *testing.T) {
 	r := receivertest.New(t, nil)
 	b.hook(r, func(w *engine.Webhook) { w.Profile = "pylota" })
 	add := func(id string, undo error) error {
-		return b.store.Tx(t.Context(), func(tx *sqlite.Tx) error {
+		return b.store.(*sqlite.Store).Tx(t.Context(), func(tx *sqlite.Tx) error {
 			if _, err := tx.Exec(`CREATE TABLE IF NOT EXISTS app_orders (id TEXT PRIMARY KEY)`); err != nil {
 				return err
 			}

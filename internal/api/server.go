@@ -84,6 +84,7 @@ func New(opt Options) *Handler {
 	s.replays()
 	s.deliveries()
 	s.admin()
+	s.partners()
 	s.pages()
 	return &Handler{s}
 }

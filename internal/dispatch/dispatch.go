@@ -46,6 +46,10 @@ type Options struct {
 	OnDisabled func([]*surehook.Endpoint)
 	// Gone tells whether an endpoint without a lane is a deleted one.
 	Gone func(ctx context.Context, key int64) bool
+	// Held tells endpoints that nothing is sent to for a while, although they are
+	// enabled; nil: none. When it changes its mind, Regate is called.
+	Held   func(*surehook.Endpoint) bool
+	Window surehook.Window // what is held may be sent for so long
 }
 
 // client makes one attempt at a time; an egress.Client is one.
@@ -119,6 +123,7 @@ func (d *Dispatcher) Start() error {
 			case <-tick.C:
 				d.look()
 				d.shed()
+				d.expireHeld()
 			case <-d.rows:
 				d.look()
 			}
@@ -217,6 +222,7 @@ func (d *Dispatcher) Update(e *surehook.Endpoint) {
 		l.limiter, l.pauseTo = limiter(e.Limits.Rate), time.Time{} // the pause was the old rate's
 	}
 	l.route = r
+	l.gate(d.held(e))
 	if d.started.Load() && (!r.live || !old.live || (old.Ordered && !r.Ordered) || old.Limits.Paused) {
 		l.more = true // rows may be there that are to be ended, or waited for the endpoint or for each other
 	}

@@ -250,6 +250,24 @@ func (m *model) End(_ context.Context, endpoint int64, _ surehook.Code, dueOnly,
 	return n, nil
 }
 
+// Expire buries what occurred too long ago, of the endpoint's free rows.
+func (m *model) Expire(_ context.Context, endpoint int64, w surehook.Window, after surehook.Place, limit int) (int, surehook.Place, error) {
+	if err := m.enter("expire", nil); err != nil {
+		return 0, after, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	for _, r := range m.free(endpoint) {
+		if n < limit && time.Since(r.event.OccurredAt) > w.Most {
+			delete(m.rows, r.ID)
+			m.done[r.ID] = surehook.Bury
+			n++
+		}
+	}
+	return n, surehook.Place{}, nil
+}
+
 func (m *model) Lease() surehook.Lease {
 	m.mu.Lock()
 	defer m.mu.Unlock()

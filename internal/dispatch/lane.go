@@ -47,6 +47,7 @@ type turn struct {
 //
 //	full queue, busy      the worker that takes a row, or ends
 //	no slot               passSlot of whoever holds one
+//	held                  Regate, and the end of the look that it begins
 //	pauseTo, breaker      the timer
 //	probe under way       the worker that probes
 //	places reserved       push or unreserve
@@ -61,15 +62,18 @@ type lane struct {
 	mu       sync.Mutex
 	route    *route // compiled configuration; never nil
 	queue    []item
-	reserved int       // slots promised to appends that are being committed
-	running  int       // attempts in flight
-	room     int       // queue bound, adapted to what the endpoint takes
-	taken    int       // successes since room changed
-	throttle int       // concurrency while the receiver asks for less; 0: the endpoint's cap
-	more     bool      // free rows are due in the store
-	moreAt   time.Time // since when that keeps new rows back; zero: it doesn't
-	nextDue  time.Time // when more will be; zero: nothing is known
-	gone     bool      // forgotten: what an outcome still frees, the scan ends
+	reserved int            // slots promised to appends that are being committed
+	running  int            // attempts in flight
+	room     int            // queue bound, adapted to what the endpoint takes
+	taken    int            // successes since room changed
+	throttle int            // concurrency while the receiver asks for less; 0: the endpoint's cap
+	more     bool           // free rows are due in the store
+	moreAt   time.Time      // since when that keeps new rows back; zero: it doesn't
+	nextDue  time.Time      // when more will be; zero: nothing is known
+	gone     bool           // forgotten: what an outcome still frees, the scan ends
+	held     bool           // nothing is sent for a while; see hold.go
+	opening  bool           // it isn't to be held any more, once its rows were looked at
+	expired  surehook.Place // how far they were looked at
 	claiming bool
 	ending   bool
 	wakeAt   time.Time // when timer fires; zero: it doesn't
@@ -89,7 +93,7 @@ type lane struct {
 func (l *lane) reserve(size int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.route.live || l.d.draining.Load() || l.breaker.failures >= breakerOpens || (l.more && l.outwaited()) {
+	if !l.route.live || l.held || l.d.draining.Load() || l.breaker.failures >= breakerOpens || (l.more && l.outwaited()) {
 		return false
 	}
 	if n := len(l.queue) + l.reserved; n >= l.room || !l.d.memory.fits(n, size) {
@@ -196,8 +200,8 @@ func (l *lane) kick() {
 		l.endRows()
 		return
 	}
-	if l.cap() == 0 {
-		l.release() // another node's to send, since the nodes have changed
+	if l.held || l.cap() == 0 {
+		l.release() // not to be sent now, or another node's, since the nodes have changed
 		return
 	}
 	now := l.d.now()
@@ -292,7 +296,7 @@ func (l *lane) begin(suspect bool) {
 func (l *lane) adopt() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.d.draining.Load() || !l.route.live || !l.startable(l.d.now()) {
+	if l.d.draining.Load() || !l.route.live || l.held || !l.startable(l.d.now()) {
 		return false
 	}
 	l.running++
@@ -354,7 +358,7 @@ func (l *lane) nowSuspect() bool {
 func (l *lane) pop() (turn, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for !l.d.draining.Load() && l.route.live && len(l.queue) > 0 && l.running <= l.limit() {
+	for !l.d.draining.Load() && l.route.live && !l.held && len(l.queue) > 0 && l.running <= l.limit() {
 		now := l.d.now()
 		if !l.open(now) {
 			break // whoever ends looks at the lane again, and hands a suspect back

@@ -27,9 +27,9 @@ func (l *lane) claim() {
 	if l.breaker.failures >= breakerOpens {
 		limit = min(limit, 1)
 	}
-	if limit <= 0 || l.d.draining.Load() {
+	if limit <= 0 || l.held || l.d.draining.Load() {
 		l.claiming, l.more = false, true
-		if !l.route.live {
+		if !l.route.live || l.held {
 			l.kick()
 		}
 		l.mu.Unlock()
@@ -171,5 +171,5 @@ func (l *lane) shed(now time.Time) {
 
 // quiet tells a lane that nothing comes from any more. Callers hold mu.
 func (l *lane) quiet() bool {
-	return l.route.Deleted && len(l.queue) == 0 && l.reserved == 0 && l.running == 0 && !l.claiming && !l.ending && !l.more
+	return l.route.Deleted && len(l.queue) == 0 && l.reserved == 0 && l.running == 0 && !l.claiming && !l.ending && !l.opening && !l.more
 }

@@ -20,6 +20,7 @@ type Index struct {
 	byID    map[string]*surehook.Endpoint
 	scopes  map[scope]*bucket
 	partner map[string]string // tenant → partner
+	moves   int64             // goes up when a tenant's partner changes
 }
 
 type scope struct{ tenant, partner string }
@@ -82,11 +83,32 @@ func (x *Index) Apply(changed []*surehook.Endpoint, version int64) {
 func (x *Index) SetPartner(tenant, partner string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if x.partner[tenant] != partner {
+		x.moves++
+	}
 	if partner == "" {
 		delete(x.partner, tenant)
 		return
 	}
 	x.partner[tenant] = partner
+}
+
+// Moves goes up when a tenant's partner changes.
+func (x *Index) Moves() int64 {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.moves
+}
+
+// PartnerOf gives the partner that an endpoint belongs to, by itself or by its
+// tenant; "" for none.
+func (x *Index) PartnerOf(e *surehook.Endpoint) string {
+	if e.Tenant == "" {
+		return e.Partner
+	}
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.partner[e.Tenant]
 }
 
 func (x *Index) add(e *surehook.Endpoint) {

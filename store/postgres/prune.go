@@ -106,16 +106,8 @@ func (s *Store) pruneRows(ctx context.Context, day int64, limit int) (n int64, m
 
 // pruneDeliveries ends free rows of events that go, with an attempt that says so.
 func (s *Store) pruneDeliveries(ctx context.Context, tx pgx.Tx, below int64, limit int) (int, error) {
-	rows, err := tx.Query(ctx, s.q(`SELECT event_key, endpoint_key, id, attempt, first_attempt FROM surehook.pending
+	all, err := collect(ctx, tx, scanDelivery, s.q(`SELECT event_key, endpoint_key, id, attempt, first_attempt FROM surehook.pending
 		WHERE event_key < $1 AND owner IS NULL ORDER BY event_key, endpoint_key LIMIT $2 FOR UPDATE SKIP LOCKED`), below, limit)
-	if err != nil {
-		return 0, err
-	}
-	all, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (surehook.Delivery, error) {
-		var d surehook.Delivery
-		err := r.Scan(&d.EventKey, &d.EndpointKey, &d.ID, &d.Attempt, &d.FirstAttempt)
-		return d, err
-	})
 	if err != nil || len(all) == 0 {
 		return 0, err
 	}

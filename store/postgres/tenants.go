@@ -8,11 +8,11 @@ import (
 	"github.com/surehook/surehook"
 )
 
-const tenantColumns = `key, id, name, partner, created_at FROM surehook.tenants`
+const tenantColumns = `key, id, name, partner, events_days, created_at FROM surehook.tenants`
 
 func scanTenant(r pgx.CollectableRow) (*surehook.Tenant, error) {
 	t := &surehook.Tenant{}
-	return t, r.Scan(&t.Key, &t.ID, &t.Name, &t.Partner, intoTime{&t.CreatedAt})
+	return t, r.Scan(&t.Key, &t.ID, &t.Name, &t.Partner, &t.EventsDays, intoTime{&t.CreatedAt})
 }
 
 // PutTenant implements surehook.Tenants. Which partner a tenant belongs to
@@ -34,10 +34,10 @@ func (s *Store) PutTenant(ctx context.Context, t *surehook.Tenant, a *surehook.A
 			return err
 		}
 		if put.Partner == old.Partner {
-			_, err = tx.Exec(ctx, s.q(`UPDATE surehook.tenants SET name = $2 WHERE key = $1`), put.Key, put.Name)
+			_, err = tx.Exec(ctx, s.q(`UPDATE surehook.tenants SET name = $2, events_days = $3 WHERE key = $1`), put.Key, put.Name, put.EventsDays)
 			return err
 		}
-		if _, err := tx.Exec(ctx, s.q(`UPDATE surehook.tenants SET name = $2, partner = $3 WHERE key = $1`), put.Key, put.Name, put.Partner); err != nil {
+		if _, err := tx.Exec(ctx, s.q(`UPDATE surehook.tenants SET name = $2, events_days = $3, partner = $4 WHERE key = $1`), put.Key, put.Name, put.EventsDays, put.Partner); err != nil {
 			return err
 		}
 		return s.partnerChanged(ctx, tx, put.ID)

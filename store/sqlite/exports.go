@@ -41,6 +41,7 @@ var exports = map[string]export{
 	"settings":         {from: `settings x`, where: `x.name <> '` + move.Setting + `'`, order: []string{`x.name`}},
 	"outbox":           {from: `outbox x`, order: []string{`x.id`}, as: map[string]string{"created_at": `x.id`, "hash": `x''`}, made: "hash", make: contentHash},
 	"tenants":          {from: `tenants x`, order: []string{`x.key`}},
+	"partners":         {from: `partners x`, order: []string{`x.key`}},
 	"api_keys":         {from: `api_keys x`, order: []string{`x.key`}},
 	"event_types":      {from: `event_types x`, order: []string{`x.name`}},
 	"endpoints":        {from: `endpoints x`, order: []string{`x.key`}, as: map[string]string{"made_at": `x.key`}},

@@ -28,8 +28,8 @@ func (s *Store) PutTenant(_ context.Context, t *surehook.Tenant, a *surehook.Aud
 		default:
 			return err
 		}
-		if _, err := c.exec(`INSERT INTO tenants (key, id, name, partner, created_at) VALUES (?1,?2,?3,?4,?5)
-			ON CONFLICT (id) DO UPDATE SET name = ?3, partner = ?4`, row.Key, row.ID, row.Name, row.Partner, row.CreatedAt); err != nil {
+		if _, err := c.exec(`INSERT INTO tenants (key, id, name, partner, events_days, created_at) VALUES (?1,?2,?3,?4,?5,?6)
+			ON CONFLICT (id) DO UPDATE SET name = ?3, partner = ?4, events_days = ?5`, row.Key, row.ID, row.Name, row.Partner, row.EventsDays, row.CreatedAt); err != nil {
 			return err
 		}
 		if err := s.putAudit(c, a); err != nil || row.Partner == old.Partner {
@@ -45,7 +45,7 @@ func (s *Store) PutTenant(_ context.Context, t *surehook.Tenant, a *surehook.Aud
 
 func tenantByID(c *conn, id string) (*surehook.Tenant, error) {
 	var t *surehook.Tenant
-	found, err := c.one(`SELECT key, id, name, partner, created_at FROM tenants WHERE id = ?`, []any{id}, func(st *sqlite3.Stmt) error {
+	found, err := c.one(`SELECT key, id, name, partner, events_days, created_at FROM tenants WHERE id = ?`, []any{id}, func(st *sqlite3.Stmt) error {
 		t = scanTenant(st)
 		return nil
 	})
@@ -56,7 +56,8 @@ func tenantByID(c *conn, id string) (*surehook.Tenant, error) {
 }
 
 func scanTenant(st *sqlite3.Stmt) *surehook.Tenant {
-	return &surehook.Tenant{Key: st.ColumnInt64(0), ID: st.ColumnText(1), Name: st.ColumnText(2), Partner: st.ColumnText(3), CreatedAt: at(st.ColumnInt64(4))}
+	return &surehook.Tenant{Key: st.ColumnInt64(0), ID: st.ColumnText(1), Name: st.ColumnText(2), Partner: st.ColumnText(3),
+		EventsDays: st.ColumnInt(4), CreatedAt: at(st.ColumnInt64(5))}
 }
 
 // Tenant implements surehook.Tenants.
@@ -75,7 +76,7 @@ func (s *Store) ListTenants(ctx context.Context, p surehook.Page) ([]*surehook.T
 	q.before(`key`, p.Cursor)
 	var out []*surehook.Tenant
 	err := s.read(ctx, func(c *conn) error {
-		return c.each(`SELECT key, id, name, partner, created_at FROM tenants`+q.where()+` ORDER BY key DESC LIMIT ?`, q.with(row.PageSize(p)), func(st *sqlite3.Stmt) error {
+		return c.each(`SELECT key, id, name, partner, events_days, created_at FROM tenants`+q.where()+` ORDER BY key DESC LIMIT ?`, q.with(row.PageSize(p)), func(st *sqlite3.Stmt) error {
 			out = append(out, scanTenant(st))
 			return nil
 		})

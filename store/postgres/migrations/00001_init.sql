@@ -53,6 +53,9 @@ CREATE TABLE surehook.events (
     PRIMARY KEY (key)
 ) PARTITION BY RANGE (key);
 CREATE INDEX events_tenant ON surehook.events (tenant, key) WHERE tenant <> '';
+-- Those that occurred long before or after they were accepted: a window of time
+-- can't find them by their keys.
+CREATE INDEX events_odd ON surehook.events (occurred_at) WHERE abs(occurred_at - created_at) > 3600000;
 
 -- Ids are unique over all partitions. hash tells a repeat from a conflict.
 CREATE TABLE surehook.event_keys (
@@ -200,11 +203,22 @@ CREATE TABLE surehook.endpoint_secrets (
 );
 
 CREATE TABLE surehook.tenants (
+    key         bigint PRIMARY KEY,
+    id          text NOT NULL UNIQUE,
+    name        text NOT NULL,
+    partner     text NOT NULL,
+    events_days integer NOT NULL DEFAULT 0, -- how long its events are kept; 0: as everybody's
+    created_at  bigint NOT NULL
+);
+CREATE INDEX tenants_days ON surehook.tenants (id) WHERE events_days > 0;
+
+CREATE TABLE surehook.partners (
     key        bigint PRIMARY KEY,
     id         text NOT NULL UNIQUE,
     name       text NOT NULL,
-    partner    text NOT NULL,
-    created_at bigint NOT NULL
+    suspended  boolean NOT NULL,
+    created_at bigint NOT NULL,
+    updated_at bigint NOT NULL
 );
 
 -- When a tenant's partner last changed, by counters.config; also of tenants that

@@ -1,0 +1,117 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/surehook/surehook"
+)
+
+var partnerTests = map[string]func(*env){
+	"Partners/are put, found and deleted":                partnerCRUD,
+	"Expire/what left the window, the tenant's own days": expireWindow,
+	"Expire/in bounded steps, and only what is free":     expireSteps,
+}
+
+func partnerCRUD(e *env) {
+	v := e.version()
+	p := &surehook.Partner{ID: "hub", Name: "The “Hub”"}
+	e.ok(e.s.PutPartner(e.ctx, p, &surehook.AuditEntry{Action: "partner.put"}))
+	created := ms(e.clock.Now())
+	e.same("filled in", *p, surehook.Partner{Key: p.Key, ID: "hub", Name: "The “Hub”", CreatedAt: created, UpdatedAt: created})
+	e.same("one that is active changes nothing", e.version(), v)
+	e.clock.Advance(time.Hour)
+	e.ok(e.s.PutPartner(e.ctx, &surehook.Partner{ID: "hub", Name: "Hub", Suspended: true}, nil))
+	if e.version() == v {
+		e.Fatal("nobody hears of the suspension")
+	}
+	got, err := e.s.Partner(e.ctx, "hub")
+	e.ok(err)
+	e.same("partner", *got, surehook.Partner{Key: p.Key, ID: "hub", Name: "Hub", Suspended: true, CreatedAt: created, UpdatedAt: ms(e.clock.Now())})
+	e.ok(e.s.PutPartner(e.ctx, &surehook.Partner{ID: "abc", Suspended: true}, nil))
+	suspended, err := e.s.Suspended(e.ctx)
+	e.ok(err)
+	e.same("suspended", suspended, []string{"abc", "hub"})
+	all, err := e.s.ListPartners(e.ctx, surehook.Page{Limit: 1})
+	e.ok(err)
+	e.same("newest first", []any{len(all), all[0].ID}, []any{1, "abc"})
+	all, err = e.s.ListPartners(e.ctx, surehook.Page{Limit: 1, Cursor: all[0].Key})
+	e.ok(err)
+	e.same("the next page", []any{len(all), all[0].ID}, []any{1, "hub"})
+	v = e.version()
+	e.ok(e.s.DeletePartner(e.ctx, "hub", &surehook.AuditEntry{Action: "partner.delete"}))
+	if e.version() == v {
+		e.Fatal("nobody hears of the end of the suspension")
+	}
+	_, err = e.s.Partner(e.ctx, "hub")
+	e.code(err, surehook.NotFound)
+	e.code(e.s.DeletePartner(e.ctx, "hub", nil), surehook.NotFound)
+	audit, err := e.s.ListAudit(e.ctx, "", surehook.Page{Limit: 10})
+	e.ok(err)
+	e.same("told", []any{len(audit), audit[0].Action}, []any{2, "partner.delete"})
+}
+
+// expireAll looks through all rows of an endpoint.
+func (e *env) expireAll(ep *surehook.Endpoint, w surehook.Window, step int) (ended int) {
+	e.Helper()
+	var at surehook.Place
+	for range 1000 {
+		n, next, err := e.s.Expire(e.ctx, ep.Key, w, at, step)
+		e.ok(err)
+		ended += n
+		if at = next; at == (surehook.Place{}) {
+			return ended
+		}
+	}
+	e.Fatal("no end")
+	return 0
+}
+
+func expireWindow(e *env) {
+	for _, t := range []surehook.Tenant{{ID: "short", EventsDays: 7}, {ID: "long", EventsDays: 90}} {
+		e.ok(e.s.PutTenant(e.ctx, &t, nil))
+	}
+	ep := e.endpoint()
+	row := func(tenant string, occurred time.Duration) surehook.Delivery {
+		ev := e.event()
+		ev.Tenant, ev.OccurredAt = tenant, e.clock.Now().Add(occurred)
+		return e.publishEvent(ev, false, ep)[0]
+	}
+	late := row("", -29*days) // accepted now
+	plain, short, long := row("", 0), row("short", 0), row("long", 0)
+	w := surehook.Window{Most: 30 * days, Kept: 60 * days}
+	e.same("all are in", e.expireAll(ep, w, 10), 0)
+	e.clock.Advance(8 * days)
+	e.same("by when it occurred, and by the tenant's days", e.expireAll(ep, w, 10), 2)
+	for _, d := range []surehook.Delivery{late, short} {
+		e.same("dead", e.view(d).Status, surehook.Dead)
+		as := e.attempts(d)
+		e.same("why", []any{len(as), as[0].Status, as[0].Code, as[0].Number}, []any{1, surehook.AttemptDead, surehook.EventUnavailable, 1})
+	}
+	e.same("a longer keep is no longer window", e.view(long).Status, surehook.Pending)
+	e.clock.Advance(23 * days)
+	e.same("the most", e.expireAll(ep, w, 10), 2)
+	e.same("letters", len(e.letters()), 4)
+	e.same("dead", e.view(plain).Status, surehook.Dead)
+	row("", -1000*days)
+	e.same("no bound", e.expireAll(ep, surehook.Window{}, 10), 0)
+}
+
+func expireSteps(e *env) {
+	ep, other := e.endpoint(), e.endpoint()
+	for range 9 { // at one moment: the place tells them apart
+		e.publish(false, ep)
+	}
+	e.publish(false, other)
+	held := e.claim(ep, 1).Rows[0].Delivery
+	e.clock.Advance(31 * days)
+	n, next, err := e.s.Expire(e.ctx, ep.Key, surehook.Window{Most: 30 * days}, surehook.Place{}, 3)
+	e.ok(err)
+	e.same("ended", n, 3)
+	if next == (surehook.Place{}) {
+		e.Fatal("more is to come")
+	}
+	e.same("the others", e.expireAll(ep, surehook.Window{Most: 30 * days}, 3), 5)
+	e.same("rows", e.pending().Owned, int64(1))
+	e.same("what is out stays", e.view(held).Status, surehook.Pending)
+	e.same("another endpoint's stay", len(e.claim(other, 10).Rows), 1)
+}
