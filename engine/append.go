@@ -117,6 +117,7 @@ func (e *Engine) handOff(items []surehook.Append, appended []surehook.Appended, 
 		}
 		e.disp.HandOff(items[i].Event, items[i].Targets, appended[i].Deliveries)
 	}
+	e.tell(items, appended, jobs)
 	for i, job := range jobs {
 		if len(appended[i].Deliveries) == 0 {
 			e.endWide(job)
@@ -124,6 +125,23 @@ func (e *Engine) handOff(items []surehook.Append, appended []surehook.Appended, 
 			continue
 		}
 		e.runWide(job, items[i].Event.Key)
+	}
+}
+
+// tell hands the events that were fanned out to whoever listens. One whose fan-out
+// goes on in the background follows at its end.
+func (e *Engine) tell(items []surehook.Append, appended []surehook.Appended, jobs map[int]*wideJob) {
+	if e.handoff == nil {
+		return
+	}
+	for i, a := range appended {
+		switch job := jobs[i]; {
+		case a.Err != nil || a.Duplicate || a.Queued:
+		case job != nil:
+			job.event = items[i].Event
+		default:
+			e.handoff.put(items[i].Event)
+		}
 	}
 }
 

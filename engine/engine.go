@@ -65,6 +65,19 @@ type Options struct {
 	Retain        time.Duration // how long events are kept, with all that belongs to them; 0: for ever. A tenant may have EventsDays of its own
 	ReplayWindow  time.Duration // how long after it occurred an event may be replayed, if it is kept so long; 30 days, negative: as long as it is kept
 
+	// Handoff sees the events that this process fans out: those that were accepted
+	// here, and those that it took out of the outbox, which one node alone does
+	// with each. It is called once an event's deliveries are queued, also when there
+	// are none; never for webhook.test, duplicates and replays.
+	//
+	// It can't delay or lose a delivery: one call at a time runs beside them, in
+	// the order of the fan-out, with a context that ends after 10 s or at a stop. An
+	// event is handed over at most once. It is dropped when 1,024 events or 8 MiB wait,
+	// and lost with a crash; an error or a panic isn't followed by another try. Each is
+	// logged as notifier_handoff_failed, with the ids of event and tenant, and counted
+	// (HandoffsLost). The event's data is shared: don't change it.
+	Handoff func(ctx context.Context, ev surehook.Event) error
+
 	Logger  *slog.Logger
 	Observe func(Try)            // called after each attempt, from many goroutines
 	Arrived func(Arrival)        // called with each delivery's first success, once it is recorded, by one goroutine that must not wait
@@ -109,6 +122,7 @@ type Engine struct {
 	held    suspensions
 	wide    wide
 	replays sync.Map // ids of the background replays that run here
+	handoff *handoff // nil: nobody listens
 
 	ctx     context.Context // ends the background loops
 	cancel  context.CancelFunc
@@ -142,6 +156,7 @@ func New(opt Options) (*Engine, error) {
 	e := &Engine{opt: opt, store: opt.Store, log: opt.Logger, now: opt.Now, keys: keys, client: client, index: fanout.New(),
 		entropy: newEntropy(opt.Entropy), outbox: make(chan struct{}, 1), stale: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
+	e.handoff = newHandoff(opt.Handoff, opt.Logger)
 	e.disp = dispatch.New(dispatch.Options{Store: opt.Store, Client: client, Keyring: keys, Logger: opt.Logger, Now: opt.Now,
 		Random: opt.Random, NewID: e.newULID, Observe: e.observe, Arrived: opt.Arrived, Died: opt.Died, UserAgent: opt.UserAgent, Version: opt.Version, CarryTrace: opt.CarryTrace,
 		Off: opt.APIOnly, MaxInFlight: opt.MaxInFlight, MaxMemory: opt.MaxMemory, DisabledEvent: e.disabledEvent, OnDisabled: e.onDisabled,
@@ -311,6 +326,7 @@ func (e *Engine) Stop(ctx context.Context) error {
 		}
 	}
 	err = errors.Join(err, e.disp.Stop(ctx))
+	e.handoff.stop(ctx)
 	e.waitNotices(ctx)
 	e.client.Close()
 	return err

@@ -33,6 +33,8 @@ type wideJob struct {
 	Packed []byte    `json:"keys"` // the differences of Keys, as varints
 	Keys   []int64   `json:"-"`    // of endpoints, ascending
 	all    int       // Keys that it began with
+
+	event *surehook.Event // to be handed over at its end; nil: not
 }
 
 func (w *wide) job(ev *surehook.Event, endpoints []*surehook.Endpoint, now time.Time) *wideJob {
@@ -154,6 +156,9 @@ func (e *Engine) runWide(j *wideJob, event int64) {
 			}
 			if err == nil {
 				e.endWide(j)
+				if j.event != nil {
+					e.handoff.put(j.event)
+				}
 				return
 			}
 			e.log.Warn("a wide fan-out waits for the store", "event_id", j.ID, "endpoints", len(j.Keys), "error", err)
