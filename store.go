@@ -151,6 +151,8 @@ type Claim struct {
 	Rows []Claimed
 	More bool      // more rows are due
 	Next time.Time // when the next free row is due; zero: none
+	// Version is the endpoint's, as the claim found it; 0 where it takes no rows.
+	Version int64
 }
 
 // EndpointDue tells when an endpoint's first free row is due.

@@ -160,7 +160,7 @@ func New(opt Options) (*Engine, error) {
 	e.disp = dispatch.New(dispatch.Options{Store: opt.Store, Client: client, Keyring: keys, Logger: opt.Logger, Now: opt.Now,
 		Random: opt.Random, NewID: e.newULID, Observe: e.observe, Arrived: opt.Arrived, Died: opt.Died, UserAgent: opt.UserAgent, Version: opt.Version, CarryTrace: opt.CarryTrace,
 		Off: opt.APIOnly, MaxInFlight: opt.MaxInFlight, MaxMemory: opt.MaxMemory, DisabledEvent: e.disabledEvent, OnDisabled: e.onDisabled,
-		Gone: e.gone, Held: e.suspended, Window: opt.window()})
+		Gone: e.gone, Held: e.suspended, Window: opt.window(), Refresh: e.reload})
 	return e, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/surehook/surehook"
 	"github.com/surehook/surehook/engine"
@@ -42,6 +43,11 @@ func filled(t *testing.T, n int) (config.Config, map[string]string) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if i%2 == 1 { // in an overlap: both of its secrets are to be sealed anew
+			if ep, secret, err = e.RotateSecret(t.Context(), ep.ID, time.Hour, engine.Actor{}); err != nil || ep.Secrets.Previous == "" {
+				t.Fatal(err)
+			}
+		}
 		secrets[ep.ID] = secret
 	}
 	if err := errors.Join(e.Stop(t.Context()), store.Close()); err != nil {
@@ -73,6 +79,9 @@ func checkSecrets(t *testing.T, cfg config.Config, want map[string]string, keysL
 	for _, ep := range eps {
 		if _, err := ring.Open(dispatch.SecretTable, dispatch.CurrentColumn, ep.ID, ep.Secrets.Current); err != nil {
 			t.Errorf("%s: %v", ep.ID, err)
+		}
+		if _, err := ring.Open(dispatch.SecretTable, dispatch.PreviousColumn, ep.ID, ep.Secrets.Previous); ep.Secrets.Previous != "" && err != nil {
+			t.Errorf("%s, previous: %v", ep.ID, err)
 		}
 	}
 }

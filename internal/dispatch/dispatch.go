@@ -50,6 +50,8 @@ type Options struct {
 	// enabled; nil: none. When it changes its mind, Regate is called.
 	Held   func(*surehook.Endpoint) bool
 	Window surehook.Window // what is held may be sent for so long
+	// Refresh brings the lanes to the store's configuration.
+	Refresh func(ctx context.Context) error
 }
 
 // client makes one attempt at a time; an egress.Client is one.
@@ -114,16 +116,18 @@ func (d *Dispatcher) Start() error {
 	}
 	d.forgetTombstones()
 	d.sweep.Go(func() {
-		tick := time.NewTicker(time.Minute)
+		tick, shed := time.NewTicker(time.Minute), time.NewTicker(shedEvery)
 		defer tick.Stop()
+		defer shed.Stop()
 		for {
 			select {
 			case <-d.open.Done():
 				return
 			case <-tick.C:
 				d.look()
-				d.shed()
 				d.expireHeld()
+			case <-shed.C:
+				d.shed()
 			case <-d.rows:
 				d.look()
 			}

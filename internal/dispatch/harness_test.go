@@ -43,6 +43,8 @@ type model struct {
 	fail  func(call string, o []surehook.Outcome) error // nil: never
 	after func(call string) error
 	told  []surehook.HealthRule
+
+	version int64 // of every endpoint, as claims find it; 0: the lanes' own
 }
 
 func newModel() *model {
@@ -161,9 +163,9 @@ func (m *model) Claim(_ context.Context, endpoint int64, limit, maxBytes int) (s
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var out surehook.Claim
+	out := surehook.Claim{Version: m.version}
 	if m.off[endpoint] {
-		return out, nil
+		return surehook.Claim{}, nil
 	}
 	size := 0
 	held := slices.ContainsFunc(slices.Collect(maps.Values(m.rows)), func(r *row) bool { return r.owner != 0 && r.Lost >= lostAlone })

@@ -17,7 +17,10 @@ import (
 
 const (
 	defaultConcurrency = 8
-	secretTTL          = time.Minute // that unsealed secrets stay in memory
+	// Unsealed secrets stay in memory for a minute at most, but for attempts in
+	// flight: a lane uses them for secretTTL, and forgets them at the next look.
+	secretTTL = 50 * time.Second
+	shedEvery = 10 * time.Second
 )
 
 // Where a sealed secret stands; part of its associated data.

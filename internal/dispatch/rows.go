@@ -38,6 +38,9 @@ func (l *lane) claim() {
 	l.mu.Unlock()
 	// An error must mean that nothing was claimed, so the claim can't be cancelled.
 	got, err := l.d.store.Claim(context.WithoutCancel(l.d.ctx), l.key, limit, l.d.memory.room())
+	if err == nil {
+		l.catchUp(got.Version)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.claiming = false
@@ -72,6 +75,21 @@ func (l *lane) claim() {
 		return
 	}
 	l.again()
+}
+
+// catchUp reads the configuration when a claim met a newer one than the lane
+// has: what was claimed after a change goes out by it, whatever notice of the
+// change was lost.
+func (l *lane) catchUp(version int64) {
+	l.mu.Lock()
+	behind := version > l.route.Version
+	l.mu.Unlock()
+	if !behind {
+		return
+	}
+	if err := l.d.opt.Refresh(l.d.ctx); err != nil && !l.d.draining.Load() {
+		l.d.log.Warn("the configuration couldn't be read again; the one from before holds until it can", "error", err)
+	}
 }
 
 // endRows buries the due rows of a disabled endpoint, or all of a deleted one.

@@ -24,7 +24,7 @@ const (
 const suspectRetry = time.Second
 
 const (
-	claimGate = `SELECT surehook.clock(), EXISTS (SELECT 1 FROM surehook.endpoints WHERE key = $1 AND enabled AND NOT deleted),
+	claimGate = `SELECT surehook.clock(), coalesce((SELECT version FROM surehook.endpoints WHERE key = $1 AND enabled AND NOT deleted), 0),
 		coalesce((SELECT ordered FROM surehook.endpoints WHERE key = $1), false),
 		EXISTS (SELECT 1 FROM surehook.pending WHERE lost >= 3 AND owner = $2)`
 	claimRows = `SELECT event_key, id, attempt, first_attempt, due, lost, size, coalesce(order_key, 0), sequence FROM surehook.pending
@@ -70,9 +70,10 @@ func (s *Store) claim(ctx context.Context, tx pgx.Tx, epoch, endpoint int64, lim
 		return out, err
 	}
 	g, err := s.gate(ctx, tx, epoch, endpoint)
-	if err != nil || !g.live {
+	if err != nil || g.version == 0 {
 		return out, err
 	}
+	out.Version = g.version
 	rows, err := s.candidates(ctx, tx, epoch, endpoint, limit, g.held)
 	if err != nil {
 		return out, err
@@ -125,9 +126,10 @@ func (s *Store) claimNext(ctx context.Context, tx pgx.Tx, endpoint, now int64, h
 
 // gate is what a claim goes by.
 type gate struct {
-	now           int64
-	live, ordered bool // the endpoint
-	held          bool // a suspect is out
+	now     int64
+	version int64 // of the endpoint; 0 where it takes no rows
+	ordered bool  // the endpoint
+	held    bool  // a suspect is out
 }
 
 // gate looks whether the endpoint takes rows. For an ordered one it keeps other
@@ -135,9 +137,9 @@ type gate struct {
 // then this claim's to say.
 func (s *Store) gate(ctx context.Context, tx pgx.Tx, epoch, endpoint int64) (g gate, err error) {
 	look := func() error {
-		return tx.QueryRow(ctx, s.q(claimGate), endpoint, epoch).Scan(&g.now, &g.live, &g.ordered, &g.held)
+		return tx.QueryRow(ctx, s.q(claimGate), endpoint, epoch).Scan(&g.now, &g.version, &g.ordered, &g.held)
 	}
-	if err = look(); err != nil || !g.live || !g.ordered {
+	if err = look(); err != nil || g.version == 0 || !g.ordered {
 		return g, err
 	}
 	if err = s.excludeClaims(ctx, tx, endpoint); err != nil {

@@ -46,11 +46,11 @@ func (s *Store) Claim(_ context.Context, endpoint int64, limit, maxBytes int) (s
 	var out surehook.Claim
 	err := s.write(limit, func(c *conn) error {
 		out = surehook.Claim{}
-		enabled, ordered := false, false
-		if _, err := c.one(`SELECT enabled, ordered FROM endpoints WHERE key = ? AND deleted = 0`, []any{endpoint}, func(st *sqlite3.Stmt) error {
-			enabled, ordered = st.ColumnBool(0), st.ColumnBool(1)
+		ordered := false
+		if _, err := c.one(`SELECT version, ordered FROM endpoints WHERE key = ? AND enabled = 1 AND deleted = 0`, []any{endpoint}, func(st *sqlite3.Stmt) error {
+			out.Version, ordered = st.ColumnInt64(0), st.ColumnBool(1)
 			return nil
-		}); err != nil || !enabled {
+		}); err != nil || out.Version == 0 {
 			return err
 		}
 		held, err := c.int64(heldSuspect, s.epoch.Load())

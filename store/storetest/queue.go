@@ -87,7 +87,9 @@ func claimDisabled(e *env) {
 	e.same("disabled", e.claim(ep, 10), surehook.Claim{})
 	_, err = e.s.UpdateEndpoint(e.ctx, ep.ID, on, nil)
 	e.ok(err)
-	e.same("enabled again", len(e.claim(ep, 10).Rows), 1)
+	again := e.claim(ep, 10)
+	e.same("enabled again", len(again.Rows), 1)
+	e.same("by a newer version", again.Version, e.reload(ep).Version)
 	e.free(ep, 1)
 	e.ok(e.s.DeleteEndpoint(e.ctx, ep.ID, nil))
 	e.same("deleted", e.claim(ep, 10), surehook.Claim{})
@@ -96,7 +98,7 @@ func claimDisabled(e *env) {
 
 func claimMore(e *env) {
 	ep := e.endpoint()
-	e.same("none at all", e.claim(ep, 10), surehook.Claim{})
+	e.same("none at all", e.claim(ep, 10), surehook.Claim{Version: e.reload(ep).Version})
 	d := e.publish(true, ep)[0]
 	o := e.outcome(d, surehook.Again)
 	o.Wait = time.Hour
