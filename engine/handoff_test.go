@@ -72,7 +72,7 @@ func TestHandoffSeesWhatIsFannedOut(t *testing.T) {
 	publish("nobodys", "b") // a repeat
 	publish("somebodys", "a")
 	b.until("webhook.disabled was fanned out too", func() bool { return len(f.ids()) == 3 })
-	err := b.store.Tx(t.Context(), func(tx *sqlite.Tx) error {
+	err := b.store.(*sqlite.Store).Tx(t.Context(), func(tx *sqlite.Tx) error {
 		_, err := tx.Enqueue(surehook.Event{ID: "outbox", Type: "c", Tenant: "acme", Owner: "box", Data: []byte("1")})
 		return err
 	})
