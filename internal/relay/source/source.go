@@ -1,16 +1,24 @@
 // Package source reads the logs: standard input, and files that grow, are rotated
 // and come back.
 //
-// Guarantee, for files: every line that is written in full is given, and a line
-// that was given before a crash but not committed is given again, under the same
-// id. What a copying rotation cuts off before anybody could read it is lost to
-// everybody.
+// Guarantee, for files: every line is given, in its file's order, and a line that
+// was given before a crash but not committed is given again, under the same id.
+// That holds across rotations, by renaming and by copying, also of several while
+// nobody read, as long as the old files are there. What a copying rotation cuts off
+// between its copy and its cut is lost to everybody. What was read from standard
+// input but not committed is lost with the process: nobody can read it again.
 package source
 
 import (
 	"context"
+	cryptorand "crypto/rand"
+	"io"
+	"log/slog"
+	"os"
+	"time"
 
 	"github.com/surehook/surehook/internal/relay/audit"
+	"github.com/surehook/surehook/internal/relay/config"
 )
 
 // Source gives lines, in batches. One goroutine calls Next; Committed may be
@@ -39,8 +47,9 @@ type Batch struct {
 	Malformed int // meant to be audit lines, but cut or broken
 	TooLong   int // longer than MaxLine, skipped
 
-	file int64 // the generation of the file of the last line
-	end  int64 // where that line ended
+	held int   // bytes of the events' JSON
+	file int64 // the generation of the file that the lines come from
+	at   mark  // where the last of them ended
 }
 
 // MaxLine is how long a line may be, in bytes without its end.
@@ -52,4 +61,35 @@ type States interface {
 	// Load gives nil for what was never saved.
 	Load(ctx context.Context, id string) ([]byte, error)
 	Save(ctx context.Context, id string, state []byte) error
+}
+
+// Options of Open. States is required for files.
+type Options struct {
+	States  States
+	Log     *slog.Logger     // nothing is logged
+	Now     func() time.Time // time.Now
+	Entropy io.Reader        // of ids; crypto/rand
+	Stdin   io.Reader        // os.Stdin
+}
+
+// Open makes a source. It opens no file yet: that is for Next, which waits for
+// one that isn't there.
+func Open(c config.Source, o Options) Source {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Entropy == nil {
+		o.Entropy = cryptorand.Reader
+	}
+	if o.Stdin == nil {
+		o.Stdin = os.Stdin
+	}
+	o.Log = o.Log.With("source", c.ID())
+	if c.Type == config.Stdin {
+		return newStdin(c, o)
+	}
+	return newTail(c, o)
 }
