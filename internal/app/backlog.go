@@ -23,7 +23,8 @@ const (
 
 var (
 	pendingDesc = prometheus.NewDesc("surehook_pending", "Deliveries that are still to do: in a lane (owned), due, or waiting for their time.", []string{"state"}, nil)
-	ageDesc     = prometheus.NewDesc("outbox_undispatched_age_seconds", "Age of the oldest event or delivery that is due and not in a lane; 0: none.", nil, nil)
+	ageDesc     = prometheus.NewDesc("outbox_undispatched_age_seconds", "Age of the oldest event whose endpoints aren't chosen yet; 0: none.", nil, nil)
+	dueDesc     = prometheus.NewDesc("surehook_oldest_due_seconds", "How long the oldest delivery that is due, and in no lane, has been so; 0: none.", nil, nil)
 	lanesDesc   = prometheus.NewDesc("surehook_lanes", "Endpoints that this process has a lane for.", nil, nil)
 	queuedDesc  = prometheus.NewDesc("surehook_lane_rows", "Deliveries that lanes hold in memory.", nil, nil)
 	bytesDesc   = prometheus.NewDesc("surehook_lane_bytes", "Event data that lanes hold in memory.", nil, nil)
@@ -50,12 +51,12 @@ type backlog struct {
 type sample struct {
 	surehook.PendingCount
 	surehook.Counts
-	age time.Duration // of the oldest that is due
+	undispatched, due time.Duration // of the oldest of each
 }
 
 // Describe implements prometheus.Collector.
 func (b *backlog) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{pendingDesc, ageDesc, failingDesc, leasesDesc, lanesDesc, queuedDesc, bytesDesc, flightDesc, breakerDesc} {
+	for _, d := range []*prometheus.Desc{pendingDesc, ageDesc, dueDesc, failingDesc, leasesDesc, lanesDesc, queuedDesc, bytesDesc, flightDesc, breakerDesc} {
 		ch <- d
 	}
 }
@@ -69,7 +70,8 @@ func (b *backlog) Collect(ch chan<- prometheus.Metric) {
 		gauge(pendingDesc, float64(seen.Owned), "owned")
 		gauge(pendingDesc, float64(seen.Due), "due")
 		gauge(pendingDesc, float64(seen.Waiting), "waiting")
-		gauge(ageDesc, seen.age.Seconds())
+		gauge(ageDesc, seen.undispatched.Seconds())
+		gauge(dueDesc, seen.due.Seconds())
 		gauge(failingDesc, float64(seen.Failing))
 		gauge(leasesDesc, float64(seen.Leases), "live")
 		gauge(leasesDesc, float64(seen.ExpiredLeases), "expired")
@@ -111,7 +113,7 @@ func (b *backlog) look(ctx context.Context, now time.Time) (s sample, err error)
 		return s, err
 	}
 	if !s.OldestDue.IsZero() {
-		s.age = max(now.Sub(s.OldestDue), 0)
+		s.due = max(now.Sub(s.OldestDue), 0)
 	}
 	rows, err := b.store.Outbox(ctx, 1)
 	if err != nil || len(rows) == 0 {
@@ -121,6 +123,6 @@ func (b *backlog) look(ctx context.Context, now time.Time) (s sample, err error)
 	if since.IsZero() { // not accepted yet: the store's own events, which happened when they were put there
 		since = rows[0].Event.OccurredAt
 	}
-	s.age = max(s.age, now.Sub(since))
+	s.undispatched = max(now.Sub(since), 0)
 	return s, nil
 }

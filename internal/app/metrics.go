@@ -25,6 +25,7 @@ type metrics struct {
 	disabled  *prometheus.CounterVec
 	latency   *prometheus.HistogramVec
 	blocked   prometheus.Counter
+	sealed    prometheus.Counter
 	batchJobs prometheus.Histogram
 	batchTime prometheus.Histogram
 	batchErrs prometheus.Counter
@@ -47,6 +48,7 @@ func newMetrics(l *lines, classes config.EventClasses) *metrics {
 			Help: "From occurred_at of an event to an endpoint's first 2xx, once for each delivery, by whether its first attempt got it."},
 			[]string{"event_class", "first_attempt"}),
 		blocked: prometheus.NewCounter(counter("webhook_ssrf_blocked_total", "Attempts that the guard refused because of an address.")),
+		sealed:  prometheus.NewCounter(counter("surehook_secret_unavailable_total", "Attempts that weren't made because the endpoint's secret can't be unsealed.")),
 		batchJobs: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "store_batch_jobs",
 			Help: "Writes that shared one transaction of the store.", Buckets: prometheus.ExponentialBuckets(1, 2, 10)}),
 		batchTime: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "store_batch_seconds",
@@ -56,7 +58,7 @@ func newMetrics(l *lines, classes config.EventClasses) *metrics {
 	dropped := prometheus.NewCounterFunc(counter("surehook_log_lines_dropped_total", "Log lines dropped because whoever reads them was too slow."),
 		func() float64 { return float64(l.drops()) })
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), dropped,
-		m.attempts, m.dead, m.disabled, m.latency, m.blocked, m.batchJobs, m.batchTime, m.batchErrs)
+		m.attempts, m.dead, m.disabled, m.latency, m.blocked, m.sealed, m.batchJobs, m.batchTime, m.batchErrs)
 	m.begin()
 	return m
 }
@@ -98,8 +100,12 @@ func (m *metrics) attempt(t engine.Try) {
 		result = "succeeded"
 	}
 	m.attempts.WithLabelValues(result).Inc()
-	if t.Attempt.Code == surehook.SSRFBlocked {
+	switch t.Attempt.Code {
+	case surehook.SSRFBlocked:
 		m.blocked.Inc()
+	case surehook.SecretUnavailable:
+		m.sealed.Inc()
+	default:
 	}
 }
 

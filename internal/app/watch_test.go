@@ -113,6 +113,7 @@ func TestMetrics(t *testing.T) {
 		stats: func() engine.Stats { return engine.Stats{Lanes: 3, Queued: 4, InFlight: 2, Closed: 2, Open: 1} }})
 	m.attempt(try(surehook.OK, surehook.Finish))
 	m.attempt(try(surehook.SSRFBlocked, surehook.Bury))
+	m.attempt(try(surehook.SecretUnavailable, surehook.Again))
 	arrive := func(number int, typ string, after time.Duration) {
 		m.arrived(engine.Arrival{OccurredAt: noon, Attempt: &surehook.Attempt{Number: number, EventType: typ, CreatedAt: noon.Add(after - time.Second), Duration: time.Second}})
 	}
@@ -131,7 +132,7 @@ func TestMetrics(t *testing.T) {
 		`webhook_delivery_latency_seconds_count{event_class="inbound",first_attempt="failed"} 0`,
 		`webhook_delivery_latency_seconds_sum{event_class="other",first_attempt="failed"} 7200`,
 		`webhook_delivery_latency_seconds_sum{event_class="other",first_attempt="succeeded"} 0`,
-		"webhook_ssrf_blocked_total 1", "outbox_undispatched_age_seconds 90", `surehook_pending{state="due"} 5`, `surehook_pending{state="owned"} 2`,
+		"webhook_ssrf_blocked_total 1", "surehook_secret_unavailable_total 1", "outbox_undispatched_age_seconds 90", "surehook_oldest_due_seconds 60", `surehook_pending{state="due"} 5`, `surehook_pending{state="owned"} 2`,
 		`surehook_pending{state="waiting"} 9`, "surehook_webhooks_failing 6", `surehook_node_leases{state="live"} 3`,
 		`surehook_node_leases{state="expired"} 1`, "surehook_lanes 3", `surehook_breakers{state="open"} 1`, "store_batch_jobs_sum 3",
 		"store_batch_seconds_count 1", "store_batch_errors_total 1"} {
