@@ -180,7 +180,7 @@ may not, guard check blocked an argument, a signature is wrong; 5 unavailable.`,
 		&cobra.Group{ID: "tools", Title: "Tools:"})
 	add(root, "run", c.serveCmd(), c.demoCmd(), c.listenCmd(), c.backupCmd(), c.restoreCmd(), c.migrateStoreCmd(), c.secretsCmd())
 	add(root, "client", c.clientCmds()...)
-	add(root, "tools", c.signCmd(), c.verifyCmd(), c.guardCmd(), c.versionCmd())
+	add(root, "tools", c.signCmd(), c.verifyCmd(), c.conformanceCmd(), c.guardCmd(), c.versionCmd())
 	root.SetCompletionCommandGroupID("tools")
 	root.SetHelpCommandGroupID("tools")
 	return root

@@ -3,11 +3,9 @@ package cli
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -126,7 +124,7 @@ func TestTheDemosReceiverIsStrict(t *testing.T) {
 	at := time.Unix(1614265330, 0)
 	body := []byte(`{"id":"e1","type":"a.b","timestamp":"…","data": [1] }`)
 	right := signer.Sign("e1", at.Unix(), body)
-	fresh := func() *receiver {
+	fresh := func() *demoReceiver {
 		r := newReceiver("good", false, nil, func(string, int) int { return http.StatusOK })
 		if err := r.trust(secret); err != nil {
 			t.Fatal(err)
@@ -193,51 +191,6 @@ func TestTheDemosVerdict(t *testing.T) {
 		if r.expect(got, must); len(r.wrong) != 1 {
 			t.Errorf("%+v: %v", got, r.wrong)
 		}
-	}
-}
-
-func TestListen(t *testing.T) {
-	var out bytes.Buffer
-	secret, err := signing.ParseSecret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
-	if err != nil {
-		t.Fatal(err)
-	}
-	now := time.Unix(1614265331, 0)
-	c := &cmd{env: Env{Stdout: &out, Stderr: &out}, json: true}
-	c.out = c.output()
-	l := &listener{c: c, keys: []signing.Key{secret}, status: 202, left: 3, now: func() time.Time { return now }, done: make(chan struct{})}
-	srv := httptest.NewServer(l)
-	defer srv.Close()
-	for _, body := range []string{`{"test": 2432232314}`, `{"test": 2432232315}`, "\xff"} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL+"/in", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set(signing.HeaderID, "msg_p5jXN8AQM9LWM0D4loKWxJek")
-		req.Header.Set(signing.HeaderTimestamp, "1614265330")
-		req.Header.Set(signing.HeaderSignature, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=")
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = resp.Body.Close()
-	}
-	<-l.done
-	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	var got [3]received
-	for i := range got {
-		if err := json.Unmarshal([]byte(lines[i]), &got[i]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got[0].Signature != "valid" || got[0].Status != 202 || got[0].Body != `{"test": 2432232314}` {
-		t.Errorf("%+v", got[0])
-	}
-	if got[2].Body != "" || string(got[2].Raw) != "\xff" {
-		t.Errorf("%+v", got[2])
-	}
-	if got[1].Signature != "no signature matches" || got[1].Status != 401 {
-		t.Errorf("%+v", got[1])
 	}
 }
 

@@ -83,7 +83,7 @@ type demo struct {
 
 // demoHook is an endpoint of the demo: its receiver, and its id in the API.
 type demoHook struct {
-	*receiver
+	*demoReceiver
 	id string
 }
 
@@ -177,7 +177,7 @@ func (d *demo) stop() error {
 }
 
 // register creates an endpoint through the API.
-func (d *demo) register(ctx context.Context, r *receiver) (*demoHook, error) {
+func (d *demo) register(ctx context.Context, r *demoReceiver) (*demoHook, error) {
 	w := client.WebhookInput{URL: d.rs.url(r), Description: "demo: " + r.name,
 		Limits: &client.Limits{WaitsMS: demoWaits, Attempts: len(demoWaits) + 1, TimeoutMS: 2000}}
 	if r.bare {
@@ -190,7 +190,7 @@ func (d *demo) register(ctx context.Context, r *receiver) (*demoHook, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &demoHook{receiver: r, id: made.ID}, r.trust(made.Secret)
+	return &demoHook{demoReceiver: r, id: made.ID}, r.trust(made.Secret)
 }
 
 // publish sends the events through the API, spread over a few seconds.

@@ -35,8 +35,8 @@ type seen struct {
 	data      [sha256.Size]byte // of the event's data, as it stood in the body
 }
 
-// receiver is one endpoint of the demo.
-type receiver struct {
+// demoReceiver is one endpoint of the demo.
+type demoReceiver struct {
 	name   string
 	answer script
 	bare   bool // the body is the data alone, not wrapped
@@ -52,12 +52,12 @@ type receiver struct {
 	trouble  string // the first thing that was wrong
 }
 
-func newReceiver(name string, bare bool, quit <-chan struct{}, answer script) *receiver {
-	return &receiver{name: name, bare: bare, quit: quit, answer: answer, now: time.Now, events: make(map[string]*seen)}
+func newReceiver(name string, bare bool, quit <-chan struct{}, answer script) *demoReceiver {
+	return &demoReceiver{name: name, bare: bare, quit: quit, answer: answer, now: time.Now, events: make(map[string]*seen)}
 }
 
 // trust sets the secret that the API showed once.
-func (r *receiver) trust(secret string) error {
+func (r *demoReceiver) trust(secret string) error {
 	text, ok := strings.CutPrefix(secret, "whsec_")
 	raw, err := base64.StdEncoding.DecodeString(text)
 	if !ok || err != nil {
@@ -70,7 +70,7 @@ func (r *receiver) trust(secret string) error {
 }
 
 // ServeHTTP implements http.Handler.
-func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+func (r *demoReceiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	arrived := r.now()
 	body, err := io.ReadAll(io.LimitReader(req.Body, demoMaxBody))
 	if err != nil {
@@ -89,7 +89,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 }
 
 // take checks a request and says how to answer.
-func (r *receiver) take(method, id, timestamp, signatures string, body []byte, arrived time.Time) int {
+func (r *demoReceiver) take(method, id, timestamp, signatures string, body []byte, arrived time.Time) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.requests++
@@ -124,7 +124,7 @@ func (r *receiver) take(method, id, timestamp, signatures string, body []byte, a
 
 // signed verifies by Standard Webhooks: HMAC-SHA256 over "id.timestamp.body",
 // base64, one of the signatures in the header.
-func (r *receiver) signed(id, timestamp, signatures string, body []byte, now time.Time) error {
+func (r *demoReceiver) signed(id, timestamp, signatures string, body []byte, now time.Time) error {
 	seconds, err := strconv.ParseInt(timestamp, 10, 64)
 	if err != nil {
 		return errors.New("no timestamp")
@@ -145,7 +145,7 @@ func (r *receiver) signed(id, timestamp, signatures string, body []byte, now tim
 }
 
 // unwrap finds the data in the body, without changing a byte of it.
-func (r *receiver) unwrap(id string, body []byte) (string, [sha256.Size]byte, error) {
+func (r *demoReceiver) unwrap(id string, body []byte) (string, [sha256.Size]byte, error) {
 	if r.bare {
 		return "", sha256.Sum256(body), nil
 	}
@@ -162,7 +162,7 @@ func (r *receiver) unwrap(id string, body []byte) (string, [sha256.Size]byte, er
 	return envelope.Type, sha256.Sum256(envelope.Data), nil
 }
 
-func (r *receiver) note(format string, args ...any) {
+func (r *demoReceiver) note(format string, args ...any) {
 	if r.trouble == "" {
 		r.trouble = r.name + ": " + fmt.Sprintf(format, args...)
 	}
@@ -174,7 +174,7 @@ type counts struct {
 	trouble                                        string
 }
 
-func (r *receiver) counts() counts {
+func (r *demoReceiver) counts() counts {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := counts{requests: r.requests, badSigs: r.badSigs, badBody: r.badBody, trouble: r.trouble}
@@ -188,7 +188,7 @@ func (r *receiver) counts() counts {
 }
 
 // event gives what is known of one event.
-func (r *receiver) event(id string) (seen, bool) {
+func (r *demoReceiver) event(id string) (seen, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if e := r.events[id]; e != nil {
@@ -199,7 +199,7 @@ func (r *receiver) event(id string) (seen, bool) {
 
 // receivers listen together on one loopback port, each on its path.
 type receivers struct {
-	all  []*receiver
+	all  []*demoReceiver
 	addr string
 	quit chan struct{}
 	srv  *http.Server
@@ -220,7 +220,7 @@ func listenDemo() (*receivers, error) {
 	flaky := newReceiver("flaky", false, rs.quit, flakyScript())
 	gone := newReceiver("gone", false, rs.quit, func(string, int) int { return http.StatusGone })
 	hole := newReceiver("black-hole", false, rs.quit, func(string, int) int { return 0 })
-	rs.all = []*receiver{good, flaky, gone, hole}
+	rs.all = []*demoReceiver{good, flaky, gone, hole}
 	mux := http.NewServeMux()
 	for _, r := range rs.all {
 		mux.Handle("/"+r.name, r)
@@ -244,7 +244,7 @@ func flakyScript() script {
 	}
 }
 
-func (rs *receivers) url(r *receiver) string { return "http://" + rs.addr + "/" + r.name }
+func (rs *receivers) url(r *demoReceiver) string { return "http://" + rs.addr + "/" + r.name }
 
 func (rs *receivers) close() error {
 	close(rs.quit)

@@ -54,25 +54,19 @@ func (s *secretFlags) read(c *cmd) ([]string, error) {
 	return list, nil
 }
 
-// key reads one secret: whsec_… (v1), whsk_… or whpk_… (v1a).
-func key(s string, verify bool) (signing.Key, error) {
-	switch {
-	case strings.HasPrefix(s, "whsk_"):
-		return signing.ParsePrivateKey(s)
-	case strings.HasPrefix(s, "whpk_") && verify:
-		return signing.ParsePublicKey(s)
-	}
-	return signing.ParseSecret(s)
-}
-
-func keys(list []string, verify bool) ([]signing.Key, error) {
+// keys reads secrets that can sign: whsec_… (v1) or whsk_… (v1a).
+func keys(list []string) ([]signing.Key, error) {
 	out := make([]signing.Key, len(list))
 	for i, s := range list {
-		k, err := key(strings.TrimSpace(s), verify)
+		var err error
+		if s = strings.TrimSpace(s); strings.HasPrefix(s, "whsk_") {
+			out[i], err = signing.ParsePrivateKey(s)
+		} else {
+			out[i], err = signing.ParseSecret(s)
+		}
 		if err != nil {
 			return nil, badSecret(err)
 		}
-		out[i] = k
 	}
 	return out, nil
 }
@@ -140,7 +134,7 @@ each adds a signature.`,
 }
 
 func (c *cmd) sign(list []string, id, at string) error {
-	ks, err := keys(list, false)
+	ks, err := keys(list)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math"
+	"net/http"
 	"net/textproto"
 	"os"
 	"strconv"
@@ -13,20 +13,20 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/surehook/surehook/internal/diagnose"
 	"github.com/surehook/surehook/signing"
 )
 
 // captured is a request as someone saved it.
 type captured struct {
-	header map[string]string // canonical names; of a repeated field the first value
+	header http.Header
 	body   []byte
 	note   string // what was mended
 }
 
-func (r *captured) get(name string) string { return r.header[textproto.CanonicalMIMEHeaderKey(name)] }
-
 // parseCaptured reads "headers, blank line, body", with or without a request
-// line in front. The body is taken as it is; when Content-Length says that it
+// line in front. A line that begins with a blank goes on with the field before
+// it, as old proxies fold long ones. The body is taken as it is; when Content-Length says that it
 // is shorter, what an editor added at its end is left out.
 func parseCaptured(raw []byte) (*captured, error) {
 	head, body, found := bytes.Cut(raw, []byte("\r\n\r\n"))
@@ -36,25 +36,29 @@ func parseCaptured(raw []byte) (*captured, error) {
 	if !found {
 		return nil, errors.New("the file has no blank line between headers and body")
 	}
-	r := &captured{header: map[string]string{}, body: body}
+	r := &captured{header: http.Header{}, body: body}
+	last := ""
 	for i, line := range strings.Split(string(head), "\n") {
 		line = strings.TrimSuffix(line, "\r")
 		if i == 0 && (strings.Contains(line, " HTTP/") || strings.HasPrefix(line, "POST ")) {
+			continue
+		}
+		if all := r.header[last]; len(all) > 0 && strings.Trim(line[:min(1, len(line))], " \t") == "" && line != "" {
+			all[len(all)-1] += " " + strings.TrimSpace(line)
 			continue
 		}
 		name, value, ok := strings.Cut(line, ":")
 		if !ok || strings.ContainsAny(name, " \t") {
 			return nil, fmt.Errorf("line %d isn't a header field", i+1)
 		}
-		if key := textproto.CanonicalMIMEHeaderKey(name); r.header[key] == "" {
-			r.header[key] = strings.TrimSpace(value)
-		}
+		last = textproto.CanonicalMIMEHeaderKey(name)
+		r.header[last] = append(r.header[last], strings.TrimSpace(value))
 	}
-	if te := r.get("Transfer-Encoding"); strings.Contains(strings.ToLower(te), "chunked") {
+	if te := r.header.Get("Transfer-Encoding"); strings.Contains(strings.ToLower(te), "chunked") {
 		r.note = "the request was sent in chunks: the saved body must be the decoded one"
 	}
 	n := len(body)
-	if stated, err := strconv.Atoi(r.get("Content-Length")); err == nil && stated >= 0 {
+	if stated, err := strconv.Atoi(r.header.Get("Content-Length")); err == nil && stated >= 0 {
 		n = stated
 	}
 	switch {
@@ -86,6 +90,10 @@ func (c *cmd) verifyCmd() *cobra.Command {
 and the body, byte for byte. Or give the headers' values as flags, and the body
 on standard input.
 
+When the signature is wrong, the mistakes that people make are tried, one and then
+two at once: with the secret, the body, the timestamp, the id, the header. What would
+make it right is named.
+
 Schemes: standard (Standard Webhooks v1 and v1a), purple-wolf, github, stripe,
 shopify, slack. Exit code 4: the request would be refused.`,
 		Example: "  SUREHOOK_SECRET=whsec_… surehook verify request.txt\n  surehook verify --secret-file s.txt --id evt_1 --timestamp 1674087231 --signature 'v1,…' < body.json",
@@ -99,7 +107,7 @@ shopify, slack. Exit code 4: the request would be refused.`,
 	f.secret.add(verify.Flags())
 	fs := verify.Flags()
 	fs.StringVar(&f.scheme, "scheme", "standard", "who signed, and how")
-	offer(verify, "scheme", "standard", "purple-wolf", "github", "stripe", "shopify", "slack")
+	offer(verify, "scheme", diagnose.Schemes()...)
 	fs.StringVar(&f.id, "id", "", "value of webhook-id")
 	fs.StringVar(&f.ts, "timestamp", "", "value of webhook-timestamp")
 	fs.StringVar(&f.sig, "signature", "", "value of webhook-signature, or of the scheme's own header")
@@ -121,16 +129,14 @@ func (c *cmd) verify(f *verifyFlags, args []string) error {
 	if f.at != 0 {
 		now = time.Unix(f.at, 0)
 	}
-	const anyAge = time.Duration(math.MaxInt64)
-	right, err := verifyAs(f.scheme, list, r, now, anyAge)
+	v, err := diagnose.Judge(diagnose.Input{Scheme: f.scheme, Secrets: list, Header: r.header, Body: r.body, Now: now, Tolerance: f.tolerance, Search: 24 * time.Hour})
 	if err != nil {
-		return err
+		return usage("%s", whyNot(err))
 	}
-	verdict := right
-	if right == nil && f.tolerance > 0 {
-		verdict, _ = verifyAs(f.scheme, list, r, now, f.tolerance)
+	if _, bad := errors.AsType[*signing.KeyError](v.Reason); bad && len(v.Causes) == 1 && v.Causes[0].Code == "secret_invalid" {
+		return badSecret(v.Reason) // nothing could be told of the request
 	}
-	return c.verified(r, verdict, right == nil)
+	return c.verified(r, v)
 }
 
 // captured reads the request: a file, or flags and a body.
@@ -140,14 +146,14 @@ func (c *cmd) captured(f *verifyFlags, args []string) (*captured, error) {
 		if err != nil {
 			return nil, err
 		}
-		r := &captured{header: map[string]string{}, body: body}
-		for _, name := range []string{signing.HeaderSignature, "X-PurpleWolf-Signature", signing.GitHubSignature, signing.StripeSignature, signing.ShopifySignature, signing.SlackSignature} {
-			r.header[textproto.CanonicalMIMEHeaderKey(name)] = f.sig
+		r := &captured{header: http.Header{}, body: body}
+		for _, name := range []string{signing.HeaderSignature, signing.PurpleWolfSignature, signing.GitHubSignature, signing.StripeSignature, signing.ShopifySignature, signing.SlackSignature} {
+			r.header.Set(name, f.sig)
 		}
-		for _, name := range []string{signing.HeaderTimestamp, "X-PurpleWolf-Timestamp", signing.SlackTimestamp} {
-			r.header[textproto.CanonicalMIMEHeaderKey(name)] = f.ts
+		for _, name := range []string{signing.HeaderTimestamp, signing.PurpleWolfTimestamp, signing.SlackTimestamp} {
+			r.header.Set(name, f.ts)
 		}
-		r.header[textproto.CanonicalMIMEHeaderKey(signing.HeaderID)] = f.id
+		r.header.Set(signing.HeaderID, f.id)
 		return r, nil
 	}
 	var raw []byte
@@ -170,74 +176,50 @@ func (c *cmd) captured(f *verifyFlags, args []string) (*captured, error) {
 	return r, nil
 }
 
-// verifyAs checks the request under one scheme: what is wrong with the request
-// is the verdict, what is wrong with the question the error.
-func verifyAs(scheme string, list []string, r *captured, now time.Time, tolerance time.Duration) (verdict, err error) {
-	if scheme == "standard" {
-		ks, err := keys(list, true)
-		if err != nil {
-			return nil, err
-		}
-		return signing.Verify(ks, r.get(signing.HeaderSignature), r.get(signing.HeaderID), r.get(signing.HeaderTimestamp), r.body, now, tolerance), nil
-	}
-	secrets := make([]signing.Secret, len(list))
-	for i, s := range list {
-		if secrets[i], err = signing.RawSecret([]byte(s)); err != nil {
-			return nil, badSecret(err)
-		}
-	}
-	switch scheme {
-	case "purple-wolf":
-		return signing.VerifyPurpleWolf(secrets, r.get("X-PurpleWolf-Signature"), r.get("X-PurpleWolf-Timestamp"), r.body, now, tolerance), nil
-	case "github":
-		return signing.VerifyGitHub(secrets, r.get(signing.GitHubSignature), r.body), nil
-	case "stripe":
-		return signing.VerifyStripe(secrets, r.get(signing.StripeSignature), r.body, now, tolerance), nil
-	case "shopify":
-		return signing.VerifyShopify(secrets, r.get(signing.ShopifySignature), r.body), nil
-	case "slack":
-		return signing.VerifySlack(secrets, r.get(signing.SlackSignature), r.get(signing.SlackTimestamp), r.body, now, tolerance), nil
-	}
-	return nil, usage("unknown scheme; it must be standard, purple-wolf, github, stripe, shopify or slack")
-}
-
 // verified says the verdict.
-func (c *cmd) verified(r *captured, verdict error, signatureRight bool) error {
-	reason, advice := "", ""
-	if verdict != nil {
-		reason = whyNot(verdict)
-	}
-	switch {
-	case verdict != nil && signatureRight:
-		advice = "the signature itself is right; --tolerance 0 leaves the time out"
-	case errors.Is(verdict, signing.ErrNoMatch):
-		advice = "the body must be the raw bytes that arrived, and the secret this endpoint's"
+func (c *cmd) verified(r *captured, v diagnose.Verdict) error {
+	reason := ""
+	if !v.Valid {
+		reason = whyNot(v.Reason)
 	}
 	if c.json {
 		err := c.out.value(struct {
-			Valid     bool   `json:"valid"`
-			Signature bool   `json:"signature_matches"`
-			Reason    string `json:"reason,omitempty"`
-			Bytes     int    `json:"body_bytes"`
-			Note      string `json:"note,omitempty"`
-		}{verdict == nil, signatureRight, reason, len(r.body), r.note})
+			Valid     bool             `json:"valid"`
+			Signature bool             `json:"signature_matches"`
+			Reason    string           `json:"reason,omitempty"`
+			Causes    []diagnose.Cause `json:"causes,omitempty"`
+			Bytes     int              `json:"body_bytes"`
+			Note      string           `json:"note,omitempty"`
+		}{v.Valid, v.Matches, reason, v.Causes, len(r.body), r.note})
 		if err != nil {
 			return err
 		}
 	} else {
-		if verdict == nil {
+		if v.Valid {
 			c.out.line("%s  the signature matches the body of %d bytes", c.out.paint(green, "valid"), len(r.body))
 		} else {
 			c.out.line("%s  %s", c.out.paint(red, "refused"), reason)
 		}
-		for _, s := range []string{advice, r.note} {
-			if s != "" {
-				c.out.line("  %s", s)
-			}
+		c.causes(v.Causes)
+		if v.Matches && !v.Valid {
+			c.out.line("  --tolerance 0 leaves the time out")
+		}
+		if r.note != "" {
+			c.out.line("  %s", r.note)
 		}
 	}
-	if verdict != nil {
+	if !v.Valid {
 		return &exitError{code: exitRefused, err: errSilent}
 	}
 	return nil
+}
+
+// causes says why a signature is wrong, and what to do.
+func (c *cmd) causes(list []diagnose.Cause) {
+	for _, cause := range list {
+		c.out.line("  %s", printable(cause.Text))
+		if cause.Advice != "" {
+			c.out.line("    %s", c.out.paint(dim, cause.Advice))
+		}
+	}
 }

@@ -103,7 +103,7 @@ func repeated() []testCase {
 
 // refused are wrong in every scheme.
 func refused() []testCase {
-	cases := []testCase{
+	return []testCase{
 		one("unsigned", refuse, "no signature header at all", forged, altered(func(k *kit, m message) message {
 			return m.without(k.scheme.id).without(k.scheme.ts).without(k.scheme.sig)
 		})),
@@ -137,6 +137,12 @@ func refused() []testCase {
 		one("odd digit", refuse, "a timestamp of a superscript digit, which some libraries call a digit", forged, altered(func(k *kit, m message) message { return m.with(k.scheme.ts, "\xb2") })),
 		one("enormous time", refuse, "a timestamp of forty digits", replayed, stamped(func(*kit) string { return strings.Repeat("9", 40) })),
 		one("negative time", refuse, "a negative timestamp", replayed, stamped(func(*kit) string { return "-1" })),
+	}
+}
+
+// wronglySigned are refused in every scheme too.
+func wronglySigned() []testCase {
+	return []testCase{
 		one("other secret", refuse, "signed with a secret that isn't yours", forged, func(k *kit) message {
 			id := k.scheme.newID(k.now())
 			return k.signed(k.scheme.mac([]byte("a secret of somebody else's, of 40 bytes")), id, k.stamp(0), k.scheme.body(id, `{"n":1}`))
@@ -176,7 +182,6 @@ func refused() []testCase {
 			return m.without(k.scheme.sig)
 		}),
 	}
-	return cases
 }
 
 // standing comes last.
@@ -186,7 +191,7 @@ func standing() testCase {
 
 func standardCases() []testCase {
 	var cases []testCase
-	for _, part := range [][]testCase{accepted(), standardAccepted(), repeated(), refused(), standardRefused(), {standing()}} {
+	for _, part := range [][]testCase{accepted(), standardAccepted(), repeated(), refused(), wronglySigned(), standardRefused(), {standing()}} {
 		cases = append(cases, part...)
 	}
 	return cases
@@ -194,7 +199,7 @@ func standardCases() []testCase {
 
 func purpleWolfCases() []testCase {
 	var cases []testCase
-	for _, part := range [][]testCase{accepted(), repeated(), purpleWolfRepeated(), refused(), purpleWolfRefused(), {standing()}} {
+	for _, part := range [][]testCase{accepted(), repeated(), purpleWolfRepeated(), refused(), wronglySigned(), purpleWolfRefused(), {standing()}} {
 		cases = append(cases, part...)
 	}
 	return cases

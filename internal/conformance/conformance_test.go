@@ -188,8 +188,13 @@ func (f *faulty) fresh(id string) bool {
 	return true
 }
 
-// Each fault is found, by the cases that are about it.
-func TestFaultsAreFound(t *testing.T) {
+// fault is a receiver that is spoilt, and some of the cases that must find it.
+type fault struct {
+	spoil func(f *faulty)
+	want  []string
+}
+
+func faults() map[string]fault {
 	parsed := func(b []byte) string { // as JSON.stringify(JSON.parse(body)) does
 		var out bytes.Buffer
 		if json.Compact(&out, b) != nil {
@@ -197,10 +202,7 @@ func TestFaultsAreFound(t *testing.T) {
 		}
 		return out.String()
 	}
-	for name, c := range map[string]struct {
-		spoil func(f *faulty)
-		want  []string
-	}{
+	return map[string]fault{
 		"nothing": {func(*faulty) {}, nil},
 		"JSON is parsed": {func(f *faulty) {
 			f.signed = func(id, ts string, b []byte) string { return id + "." + ts + "." + parsed(b) }
@@ -253,7 +255,12 @@ func TestFaultsAreFound(t *testing.T) {
 				return raw(r)
 			}
 		}, []string{"chunked"}},
-	} {
+	}
+}
+
+// Each fault is found, by the cases that are about it.
+func TestFaultsAreFound(t *testing.T) {
+	for name, c := range faults() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := correct()

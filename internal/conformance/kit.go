@@ -31,6 +31,7 @@ type kit struct {
 	now     func() time.Time
 	scheme  scheme
 	signers []signer
+	vain    bool // an effect was waited for, and didn't come
 }
 
 // signer makes the value of the signature header.

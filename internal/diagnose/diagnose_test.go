@@ -77,8 +77,13 @@ func TestJudgeAcceptsWhatIsRight(t *testing.T) {
 
 func bare() string { return strings.TrimPrefix(secret, "whsec_") }
 
-// Every mistake is found, and named alone.
-func TestCausesAreFound(t *testing.T) {
+type mistake struct {
+	in   Input
+	want string // codes
+}
+
+func mistakes(t *testing.T) []mistake {
+	t.Helper()
 	sig := right().Header.Get("webhook-signature")
 	var zipped bytes.Buffer
 	z := gzip.NewWriter(&zipped)
@@ -89,10 +94,7 @@ func TestCausesAreFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, c := range []struct {
-		in   Input
-		want string
-	}{
+	return []mistake{
 		{edit(func(in *Input) { in.Now = now.Add(7 * time.Minute) }), "clock_skew"},
 		{edit(func(in *Input) { in.Now = now.Add(-7 * time.Minute) }), "clock_skew"},
 		{secrets("whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"), "wrong_secret"},
@@ -146,7 +148,12 @@ func TestCausesAreFound(t *testing.T) {
 			in.Header.Set("X-Event-Id", "evt_1")
 			in.Body = append(in.Body, '\n')
 		}), "trailing_newline wrong_id"},
-	} {
+	}
+}
+
+// Every mistake is found, and named alone.
+func TestCausesAreFound(t *testing.T) {
+	for i, c := range mistakes(t) {
 		v, err := Judge(c.in)
 		if err != nil {
 			t.Errorf("%d %s: %v", i, c.want, err)
