@@ -95,7 +95,8 @@ type Appender interface {
 	//
 	// An event with an owner gets the next Sequence of its tenant and owner, in
 	// order of acceptance and without gaps. While others of the owner wait in the
-	// outbox, it joins them there.
+	// outbox, it joins them there. An id that another tenant's event has already
+	// gives the event an Alias; of those that come at once, one gets none.
 	Append(ctx context.Context, version int64, items []Append) ([]Appended, error)
 	// Outbox reads events that wait for their fan-out, oldest first: at most limit,
 	// and a few megabytes of data (but at least one).
@@ -228,7 +229,8 @@ type PendingCount struct {
 type EndpointFilter struct {
 	Tenant   string
 	Partner  string
-	Platform bool // endpoints of the platform scope alone
+	Of       string // a partner: its endpoints, and those of its tenants
+	Platform bool   // endpoints of the platform scope alone
 	Enabled  *bool
 }
 
@@ -271,6 +273,7 @@ type StatsBucket struct {
 // EventFilter selects events. Zero fields select all.
 type EventFilter struct {
 	Tenant   string
+	Partner  string // events that it sees
 	Type     string // exact, or a trailing ".*"
 	Since    time.Time
 	Until    time.Time
@@ -302,7 +305,8 @@ type DeliveryFilter struct {
 
 // History reads what has happened.
 type History interface {
-	// Event finds an event by id. tenant nil: whichever tenant's.
+	// Event finds an event by id. tenant nil: by its webhook-id at an endpoint that
+	// sees all tenants' events.
 	Event(ctx context.Context, tenant *string, id string) (*Event, error)
 	EventByKey(ctx context.Context, key int64) (*Event, error)
 	ListEvents(ctx context.Context, f EventFilter, p Page) ([]*Event, error) // newest first, by Key; without Data
@@ -316,6 +320,7 @@ type History interface {
 type DeadLetterFilter struct {
 	Endpoint int64
 	Tenant   string
+	Partner  string // of events that it sees
 	Since    time.Time
 	Until    time.Time
 }
@@ -358,7 +363,7 @@ type Replays interface {
 type Tenants interface {
 	PutTenant(ctx context.Context, t *Tenant, a *AuditEntry) error
 	Tenant(ctx context.Context, id string) (*Tenant, error)
-	ListTenants(ctx context.Context, p Page) ([]*Tenant, error)
+	ListTenants(ctx context.Context, partner string, p Page) ([]*Tenant, error) // partner "": all; newest first
 	DeleteTenant(ctx context.Context, id string, a *AuditEntry) error
 	// Partners gives the partner of each tenant for which it changed after a
 	// configuration version, "" for none. A store with one process gives nothing:

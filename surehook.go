@@ -26,18 +26,36 @@ const TypeAudit = "purple-wolf.audit"
 type Event struct {
 	Key        int64  // internal, ascending in order of acceptance
 	ID         string // evt_… or the caller's own; unique within the tenant
+	Alias      string // the webhook-id in its place where others' events are seen too; see WebhookID
 	Type       string // dotted name
 	Tenant     string // empty: a platform event
+	Partner    string // that sees it: the tenant's when it was accepted, or that of the endpoint it is about
 	Identity   string
 	Owner      string // names the ordered sequence that the event belongs to
 	Sequence   int64  // position in the owner's sequence; 0: none
 	Subjects   []string
 	OccurredAt time.Time
 	CreatedAt  time.Time // when it was accepted
-	Data       []byte    // the caller's JSON value, byte for byte; nil once erased
+	APIVersion string    // of the pylota envelope; fixed when the event was accepted
+	Data       []byte    // the caller's JSON value, byte for byte but for texts that were cut; nil once erased
 	Trace      string    // the publisher's traceparent, if any
 	About      string    // the endpoint that a platform event is about
 	Erased     bool
+
+	// Given is ContentHash of the event as the caller gave it, where texts in Data
+	// were cut since; zero: of the event as it is.
+	Given [16]byte
+}
+
+// WebhookID is the webhook-id of an event at an endpoint. Ids are a tenant's own,
+// so that no tenant can take another one's. An endpoint that sees several
+// tenants' events gets one whose id another tenant's had before under its Alias:
+// a receiver that knows the id would take it for a repeat.
+func (e *Event) WebhookID(at Scope) string {
+	if e.Alias != "" && at != ScopeTenant {
+		return e.Alias
+	}
+	return e.ID
 }
 
 // Scope says whose events an endpoint can see.
@@ -59,7 +77,7 @@ const (
 	EnvelopePayload     Envelope = "payload"     // data alone, byte for byte
 	EnvelopeThin        Envelope = "thin"        // {id, type, timestamp}: the receiver fetches the event
 	EnvelopeCloudEvents Envelope = "cloudevents" // CloudEvents 1.0, structured
-	EnvelopePylota      Envelope = "pylota"      // what the profile of that name sends for the standard one
+	EnvelopePylota      Envelope = "pylota"      // with tenant, identity and sequence; what the profile of that name sends for the standard one
 
 	// What the profile purple-wolf sends, and nothing else does. Another major has
 	// the same shape under its own name, until one is defined.
@@ -257,21 +275,23 @@ func (w Window) Of(eventsDays int) time.Duration {
 	return w.Most
 }
 
-// APIKey is a credential of the REST API. Its secret is stored as a hash.
+// APIKey is a credential of the REST API, of one of the three scopes. Its secret
+// is stored as a hash.
 type APIKey struct {
 	Key         int64
 	ID          string // key_…
 	Name        string
 	Hash        []byte // SHA-256 of the key
 	Hint        string // last four characters
-	Tenant      string // empty: platform
+	Tenant      string // set: this tenant's alone
+	Partner     string // set, and Tenant empty: this partner's and its tenants'; both empty: the platform's
 	Permissions []string
 	CreatedAt   time.Time
 	RevokedAt   time.Time
 	LastUsedAt  time.Time
 }
 
-// Permissions of an API key.
+// Permissions of an API key. Event types may require others, by any name.
 const (
 	PermEventsWrite    = "events:write"
 	PermWebhooksManage = "webhooks:manage"
@@ -298,6 +318,7 @@ type EventType struct {
 	Example     []byte // JSON
 	Schema      []byte // JSON Schema; empty: none
 	Validate    bool   // refuse published data that the schema refuses
+	Requires    string // permission of a key that subscribes to it or replays it; empty: none
 	CreatedAt   time.Time
 	UpdatedAt   time.Time
 }

@@ -57,6 +57,7 @@ type EventType struct {
 	Example     json.RawMessage `json:"example,omitempty"`
 	Schema      json.RawMessage `json:"schema,omitempty"`
 	Validate    bool            `json:"validate"`
+	Requires    string          `json:"requires,omitempty"` // permission of a key that subscribes or replays
 	CreatedAt   string          `json:"created_at,omitempty"`
 	UpdatedAt   string          `json:"updated_at,omitempty"`
 }
@@ -122,6 +123,7 @@ func (c *Client) DeleteTenant(ctx context.Context, id string) error {
 type KeyInput struct {
 	Name        string   `json:"name,omitempty"`
 	TenantID    string   `json:"tenant_id,omitempty"`
+	PartnerID   string   `json:"partner_id,omitempty"`
 	Permissions []string `json:"permissions"`
 }
 
@@ -131,6 +133,7 @@ type Key struct {
 	Name        string   `json:"name"`
 	Hint        string   `json:"hint"`
 	TenantID    *string  `json:"tenant_id"`
+	PartnerID   *string  `json:"partner_id"`
 	Permissions []string `json:"permissions"`
 	CreatedAt   string   `json:"created_at"`
 	RevokedAt   *string  `json:"revoked_at"`

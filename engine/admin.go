@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/internal/fanout"
 )
 
 // MaxEventBytes bounds one event's data.
@@ -15,17 +16,19 @@ func (e *Engine) MaxEventBytes() int { return e.opt.MaxEventBytes }
 // deleted one. It must not be changed.
 func (e *Engine) Endpoint(key int64) *surehook.Endpoint { return e.index.Endpoint(key) }
 
-// PutTenant creates or changes a tenant. Fan-out follows its partner at once.
+// PutTenant creates or changes a tenant. Its events belong to its partner from now
+// on; those that were accepted before stay where they were.
 func (e *Engine) PutTenant(ctx context.Context, t *surehook.Tenant, action string, by Actor) error {
 	if t.CreatedAt.IsZero() {
 		t.CreatedAt = e.now()
 	}
 	e.tenancy.Lock()
 	defer e.tenancy.Unlock()
-	if err := e.store.PutTenant(ctx, t, e.audit(by, action, t.ID, t.ID, "")); err != nil {
+	if err := e.moveTenant(t.ID, func() (string, error) {
+		return t.Partner, e.store.PutTenant(ctx, t, e.audit(by, action, t.ID, t.ID, ""))
+	}); err != nil {
 		return err
 	}
-	e.index.SetPartner(t.ID, t.Partner)
 	e.refreshed() // matching by another partner is another configuration
 	return nil
 }
@@ -34,13 +37,33 @@ func (e *Engine) PutTenant(ctx context.Context, t *surehook.Tenant, action strin
 func (e *Engine) DeleteTenant(ctx context.Context, id string, by Actor) error {
 	e.tenancy.Lock()
 	defer e.tenancy.Unlock()
-	if err := e.store.DeleteTenant(ctx, id, e.audit(by, "tenant.delete", id, id, "")); err != nil {
+	if err := e.moveTenant(id, func() (string, error) {
+		return "", e.store.DeleteTenant(ctx, id, e.audit(by, "tenant.delete", id, id, ""))
+	}); err != nil {
 		return err
 	}
-	e.index.SetPartner(id, "")
 	e.refreshed()
 	return nil
 }
+
+// moveTenant keeps the new configuration version from being taken into use before
+// the tenant's partner is.
+func (e *Engine) moveTenant(id string, write func() (partner string, err error)) error {
+	e.refresh.Lock()
+	defer e.refresh.Unlock()
+	partner, err := write()
+	if err == nil {
+		e.index.SetPartner(id, partner)
+	}
+	return err
+}
+
+// Partner gives the partner that a tenant belongs to; "" for none.
+func (e *Engine) Partner(tenant string) string { return e.index.Partner(tenant) }
+
+// PartnerOf gives the partner whose endpoint this is, or whose tenant's; "" for
+// none.
+func (e *Engine) PartnerOf(ep *surehook.Endpoint) string { return e.index.PartnerOf(ep) }
 
 // ReplayEvents queues given events for an endpoint again; at most
 // MaxReplayEvents. path names the i-th event in an error. All are queued, or
@@ -71,7 +94,7 @@ func (e *Engine) CheckReplay(ctx context.Context, id string, keys []int64, path 
 			return nil, err
 		case ev.Erased:
 			return nil, surehook.Invalid(path(i), "is event_unavailable: its data was erased")
-		case !e.index.Wants(ep, ev):
+		case !fanout.Wants(ep, ev):
 			return nil, surehook.Invalid(path(i), "is an event that the endpoint isn't subscribed to")
 		}
 	}

@@ -52,6 +52,7 @@ func (e *Engine) tryAppend(ctx context.Context, events []*surehook.Event, outbox
 	items := make([]surehook.Append, 0, len(events))
 	var jobs map[int]*wideJob
 	for i, ev := range events {
+		e.settle(ev)
 		matched, v := e.index.Match(ev)
 		if outbox != nil && len(outbox[i].NotFor) > 0 {
 			matched = without(matched, outbox[i].NotFor)
@@ -81,6 +82,18 @@ func (e *Engine) tryAppend(ctx context.Context, events []*surehook.Event, outbox
 	}
 	e.handOff(items, appended, jobs)
 	return appended, jobs, nil
+}
+
+// settle gives an event what is fixed when it is accepted: who sees it, the form of
+// its bodies, and texts of a bounded length. A second time changes nothing.
+func (e *Engine) settle(ev *surehook.Event) {
+	if ev.About == "" { // else the endpoint's partner was asked
+		ev.Partner = e.index.Partner(ev.Tenant)
+	}
+	ev.APIVersion = e.opt.APIVersion
+	if cut := e.texts.Cut(ev.Data); len(cut) < len(ev.Data) {
+		ev.Given, ev.Data = ev.ContentHash(), cut // a repeat is told by what its caller gives
+	}
 }
 
 // write stores the items, and before them what is to follow of the wide ones.

@@ -14,6 +14,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	cryptorand "crypto/rand"
 	"crypto/tls"
@@ -56,11 +57,14 @@ type Options struct {
 	Resolver           egress.Resolver // the system's
 	DNSCache           time.Duration   // 5 s; negative: none
 
-	APIOnly       bool // take events in alone: other nodes on the same store deliver them
-	MaxInFlight   int  // requests over all endpoints; 1024
-	MaxMemory     int  // bytes of events held for delivery; 16 MiB
-	MaxEventBytes int  // of one event's data; 1 MiB
-	MaxWebhooks   int  // endpoints a scope; 20, negative: unlimited
+	APIOnly       bool     // take events in alone: other nodes on the same store deliver them
+	MaxInFlight   int      // requests over all endpoints; 1024
+	MaxMemory     int      // bytes of events held for delivery; 16 MiB
+	MaxEventBytes int      // of one event's data; 1 MiB
+	MaxWebhooks   int      // endpoints a scope; 20, negative: unlimited
+	APIVersion    string   // of events' pylota envelopes from now on; "2026-10-01"
+	TextFields    []string // fields of events' data whose texts are cut, e.g. "extracted_text" or "message.text"
+	MaxTextBytes  int      // to which: 16 KiB; at most 64 KiB
 	CarryTrace    bool
 	Retain        time.Duration // how long events are kept, with all that belongs to them; 0: for ever. A tenant may have EventsDays of its own
 	ReplayWindow  time.Duration // how long after it occurred an event may be replayed, if it is kept so long; 30 days, negative: as long as it is kept
@@ -114,6 +118,7 @@ type Engine struct {
 	index  *fanout.Index
 	disp   *dispatch.Dispatcher
 	idKey  []byte // of the deterministic ids of platform events
+	texts  accept.Texts
 
 	entropy *lockedEntropy
 	refresh sync.Mutex   // one refresh of the configuration at a time
@@ -143,6 +148,13 @@ func New(opt Options) (*Engine, error) {
 	if opt.Store == nil {
 		return nil, errors.New("engine: a store is required")
 	}
+	texts, err := accept.NewTexts(opt.TextFields, opt.MaxTextBytes)
+	if err != nil {
+		return nil, fmt.Errorf("engine: %w", err)
+	}
+	if err := accept.APIVersion(opt.APIVersion); err != nil {
+		return nil, fmt.Errorf("engine: APIVersion %w", err)
+	}
 	keys, err := seal.NewKeyring(opt.Entropy, opt.MasterKeys...)
 	if err != nil {
 		return nil, fmt.Errorf("engine: %w", err)
@@ -153,7 +165,7 @@ func New(opt Options) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("engine: %w", err)
 	}
-	e := &Engine{opt: opt, store: opt.Store, log: opt.Logger, now: opt.Now, keys: keys, client: client, index: fanout.New(),
+	e := &Engine{opt: opt, store: opt.Store, log: opt.Logger, now: opt.Now, keys: keys, client: client, texts: texts, index: fanout.New(),
 		entropy: newEntropy(opt.Entropy), outbox: make(chan struct{}, 1), stale: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	e.handoff = newHandoff(opt.Handoff, opt.Logger)
@@ -173,6 +185,8 @@ func setDefaults(o *Options) {
 	o.MaxEventBytes = orDefault(o.MaxEventBytes, accept.MaxBytes)
 	o.MaxWebhooks = orDefault(o.MaxWebhooks, 20)
 	o.ReplayWindow = orDefault(o.ReplayWindow, 30*24*time.Hour)
+	o.APIVersion = cmp.Or(o.APIVersion, dispatch.PylotaVersion)
+	o.MaxTextBytes = orDefault(o.MaxTextBytes, accept.DefaultText)
 	o.DNSCache = orDefault(o.DNSCache, egress.DefaultDNSCache)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -221,10 +235,10 @@ func (e *Engine) Start(ctx context.Context) error {
 
 func (e *Engine) start(ctx context.Context) error {
 	var err error
-	if e.idKey, err = e.setting(ctx, "event_id_key"); err != nil {
+	if err := e.keys.Check(ctx, e.store, e.opt.KeyLost); err != nil {
 		return err
 	}
-	if err := e.keys.Check(ctx, e.store, e.opt.KeyLost); err != nil {
+	if e.idKey, err = e.keys.Setting(ctx, e.store, seal.EventIDKey, e.opt.KeyLost); err != nil {
 		return err
 	}
 	if err := e.loadTenants(ctx); err != nil {
@@ -254,18 +268,9 @@ func (e *Engine) start(ctx context.Context) error {
 	return nil
 }
 
-// setting reads a random value that is made at first use and kept.
-func (e *Engine) setting(ctx context.Context, name string) ([]byte, error) {
-	fresh := make([]byte, 32)
-	if _, err := io.ReadFull(e.opt.Entropy, fresh); err != nil {
-		return nil, err
-	}
-	return e.store.PutSetting(ctx, name, fresh, false)
-}
-
 func (e *Engine) loadTenants(ctx context.Context) error {
 	for p := (surehook.Page{Limit: 1000}); ; {
-		ts, err := e.store.ListTenants(ctx, p)
+		ts, err := e.store.ListTenants(ctx, "", p)
 		if err != nil {
 			return err
 		}

@@ -26,7 +26,7 @@ func (e *Engine) disabledEvent(ep *surehook.Endpoint, reason string, trigger *su
 	var id ulid.ULID
 	_ = id.SetTime(ulid.Timestamp(trigger.CreatedAt)) // before the year 10889
 	copy(id[6:], mac.Sum(nil)[:10])
-	return &surehook.Event{ID: "evt_" + id.String(), Type: surehook.TypeDisabled, Tenant: ep.Tenant, About: ep.ID,
+	return &surehook.Event{ID: "evt_" + id.String(), Type: surehook.TypeDisabled, Tenant: ep.Tenant, Partner: e.index.PartnerOf(ep), About: ep.ID,
 		OccurredAt: e.now(), Data: fmt.Appendf(nil, `{"webhook_id":%q,"reason":%q}`, ep.ID, reason)}
 }
 

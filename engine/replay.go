@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/internal/fanout"
 )
 
 // Bounds of one replay request; a background job has none.
@@ -23,6 +24,16 @@ type ReplayRequest struct {
 	IDs          []string
 	Since, Until time.Time
 	Status       string // "", dead, failed, succeeded
+	// Permit is asked about the type of each event that would be queued; its error
+	// ends the request, and nothing is queued. nil: all are permitted.
+	Permit func(eventType string) error
+}
+
+func (r *ReplayRequest) permit(eventType string) error {
+	if r.Permit == nil {
+		return nil
+	}
+	return r.Permit(eventType)
 }
 
 // ReplayReceipt tells what a replay did.
@@ -75,7 +86,7 @@ func (e *Engine) replayTarget(ctx context.Context, id string) (*surehook.Endpoin
 
 func (e *Engine) selectEvents(ctx context.Context, ep *surehook.Endpoint, req ReplayRequest) ([]int64, error) {
 	if len(req.IDs) > 0 {
-		return e.selectIDs(ctx, ep, req.IDs)
+		return e.selectIDs(ctx, ep, req)
 	}
 	if err := checkWindow(req); err != nil {
 		return nil, err
@@ -97,9 +108,13 @@ func (e *Engine) selectWindow(ctx context.Context, ep *surehook.Endpoint, req Re
 			return nil, err
 		}
 		for _, ev := range page {
-			if after = ev.Key; e.index.Wants(ep, ev) {
-				keys = append(keys, ev.Key)
+			if after = ev.Key; !fanout.Wants(ep, ev) {
+				continue
 			}
+			if err := req.permit(ev.Type); err != nil {
+				return nil, err
+			}
+			keys = append(keys, ev.Key)
 		}
 		if len(keys) > MaxReplayEvents {
 			return nil, surehook.Invalid("since", fmt.Sprintf("more than %d events match: narrow the window, or start a background replay", MaxReplayEvents))
@@ -127,7 +142,8 @@ func checkWindow(req ReplayRequest) error {
 	return nil
 }
 
-func (e *Engine) selectIDs(ctx context.Context, ep *surehook.Endpoint, ids []string) ([]int64, error) {
+func (e *Engine) selectIDs(ctx context.Context, ep *surehook.Endpoint, req ReplayRequest) ([]int64, error) {
+	ids := req.IDs
 	if len(ids) > MaxReplayIDs {
 		return nil, surehook.Invalid("ids", fmt.Sprintf("holds more than %d", MaxReplayIDs))
 	}
@@ -147,8 +163,11 @@ func (e *Engine) selectIDs(ctx context.Context, ep *surehook.Endpoint, ids []str
 			return nil, err
 		case ev.Erased:
 			return nil, surehook.Invalid(path, "is event_unavailable: its data was erased")
-		case !e.index.Wants(ep, ev):
+		case !fanout.Wants(ep, ev):
 			return nil, surehook.Invalid(path, "is an event that the endpoint isn't subscribed to")
+		}
+		if err := req.permit(ev.Type); err != nil {
+			return nil, err
 		}
 		if !seen[ev.Key] {
 			seen[ev.Key] = true
@@ -265,7 +284,7 @@ func (e *Engine) stepReplay(r *surehook.Replay) (more bool, err error) {
 	for _, ev := range page {
 		next.Cursor = ev.Key
 		next.Scanned++
-		if e.index.Wants(ep, ev) {
+		if fanout.Wants(ep, ev) {
 			keys = append(keys, ev.Key)
 		}
 	}

@@ -351,7 +351,8 @@ func (e *Engine) TestWebhook(ctx context.Context, id string, by Actor) (*surehoo
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(e.ctx, cancel)() // a stop doesn't wait for the receiver
-	ev := &surehook.Event{ID: e.NewID("evt"), Type: surehook.TypeTest, Tenant: ep.Tenant, OccurredAt: e.now(), About: ep.ID, Data: []byte(`{"message":"hello"}`)}
+	ev := &surehook.Event{ID: e.NewID("evt"), Type: surehook.TypeTest, Tenant: ep.Tenant, Partner: e.index.PartnerOf(ep), OccurredAt: e.now(), About: ep.ID,
+		Data: []byte(`{"message":"hello"}`)}
 	if _, _, err := e.append(ctx, []*surehook.Event{ev}, nil); err != nil {
 		return nil, err
 	}
@@ -409,8 +410,9 @@ func (e *Engine) checkEndpoint(ep *surehook.Endpoint) error {
 		return surehook.Invalid("envelope", "must be purple-wolf.audit/v1 or purple-wolf.audit/v2 with the purple-wolf profile; left out it is v1")
 	case ep.Profile == profile.PurpleWolf.Name && ep.Signature != "v1":
 		return surehook.Invalid("signature", "the purple-wolf profile has one of its own; leave it out")
-	case ep.Profile != profile.PurpleWolf.Name && !slices.Contains([]surehook.Envelope{surehook.EnvelopeStandard, surehook.EnvelopePayload, surehook.EnvelopeThin, surehook.EnvelopeCloudEvents}, ep.Envelope):
-		return surehook.Invalid("envelope", "must be standard, payload, thin or cloudevents; purple-wolf's go with that profile")
+	case ep.Profile != profile.PurpleWolf.Name && !slices.Contains([]surehook.Envelope{surehook.EnvelopeStandard, surehook.EnvelopePayload, surehook.EnvelopeThin, surehook.EnvelopeCloudEvents,
+		surehook.EnvelopePylota}, ep.Envelope):
+		return surehook.Invalid("envelope", "must be standard, payload, thin, cloudevents or pylota; purple-wolf's go with that profile")
 	case ep.Signature != "v1" && ep.Signature != "v1a":
 		return surehook.Invalid("signature", "must be v1 or v1a")
 	}

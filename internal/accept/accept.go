@@ -184,3 +184,11 @@ func check(ev *surehook.Event, maxBytes int) error {
 	}
 	return nil
 }
+
+// APIVersion refuses what can't be a date, or another name of a version.
+func APIVersion(v string) error {
+	if v == "" || len(v) > 40 || !Printable(v) || strings.ContainsAny(v, `"\\<>&`) {
+		return errors.New("must have 1 to 40 printable ASCII characters without spaces and quotes, such as 2026-10-01")
+	}
+	return nil
+}

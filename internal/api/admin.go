@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"regexp"
 	"slices"
@@ -21,8 +22,8 @@ func (s *server) admin() {
 		summary: "Take an event type out of the catalogue"}, s.deleteType)
 	route(s, op{method: "PUT", path: "/v1/tenants/{id}", id: "putTenant", tag: tenants, perm: admin, platform: true, summary: "Name a tenant",
 		about: "Tenants need not be named before they are used."}, s.putTenant)
-	route(s, op{method: "GET", path: "/v1/tenants", id: "listTenants", tag: tenants, perm: read, platform: true, summary: "Named tenants"}, s.listTenants)
-	route(s, op{method: "GET", path: "/v1/tenants/{id}", id: "getTenant", tag: tenants, perm: read, platform: true, summary: "One tenant"}, s.getTenant)
+	route(s, op{method: "GET", path: "/v1/tenants", id: "listTenants", tag: tenants, perm: read, platform: true, partner: true, summary: "Named tenants", about: "A partner's key gets its own."}, s.listTenants)
+	route(s, op{method: "GET", path: "/v1/tenants/{id}", id: "getTenant", tag: tenants, perm: read, platform: true, partner: true, summary: "One tenant"}, s.getTenant)
 	route(s, op{method: "DELETE", path: "/v1/tenants/{id}", id: "deleteTenant", tag: tenants, perm: admin, platform: true, status: http.StatusNoContent,
 		summary: "Forget a tenant's name", about: "Its endpoints and events stay."}, s.deleteTenant)
 	route(s, op{method: "POST", path: "/v1/keys", id: "createKey", tag: keys, perm: admin, platform: true, status: http.StatusCreated, summary: "Make an API key",
@@ -38,6 +39,7 @@ type EventTypeInput struct {
 	Example     json.RawMessage `json:"example,omitempty" doc:"Any JSON value"`
 	Schema      json.RawMessage `json:"schema,omitempty" doc:"JSON Schema of the data; no remote references"`
 	Validate    bool            `json:"validate,omitempty" doc:"Refuse published data that the schema refuses"`
+	Requires    string          `json:"requires,omitempty" maxLength:"64" doc:"Permission of a key that subscribes to the type or replays it, e.g. mail:read; what was subscribed before goes on"`
 }
 
 // EventTypeView is an entry of the catalogue.
@@ -49,7 +51,7 @@ type EventTypeView struct {
 }
 
 func viewType(t *surehook.EventType) EventTypeView {
-	return EventTypeView{Name: t.Name, EventTypeInput: EventTypeInput{Description: t.Description, Example: t.Example, Schema: t.Schema, Validate: t.Validate},
+	return EventTypeView{Name: t.Name, EventTypeInput: EventTypeInput{Description: t.Description, Example: t.Example, Schema: t.Schema, Validate: t.Validate, Requires: t.Requires},
 		CreatedAt: stamp(t.CreatedAt), UpdatedAt: stamp(t.UpdatedAt)}
 }
 
@@ -75,13 +77,16 @@ func (s *server) putType(ctx context.Context, c *call, in *putTypeIn) (*typeOut,
 	if b.Validate && len(b.Schema) == 0 {
 		return nil, surehook.Invalid("validate", "needs a schema")
 	}
+	if b.Requires != "" && !permission(b.Requires) {
+		return nil, surehook.Invalid("requires", badPermission)
+	}
 	if len(b.Schema) > 0 {
 		if _, err := compileSchema(b.Schema); err != nil {
 			return nil, surehook.Invalid("schema", "isn't a JSON Schema that can be used: "+err.Error())
 		}
 	}
 	now := s.now()
-	t := &surehook.EventType{Name: in.Name, Description: b.Description, Example: b.Example, Schema: b.Schema, Validate: b.Validate, CreatedAt: now, UpdatedAt: now}
+	t := &surehook.EventType{Name: in.Name, Description: b.Description, Example: b.Example, Schema: b.Schema, Validate: b.Validate, Requires: b.Requires, CreatedAt: now, UpdatedAt: now}
 	if err := s.store.PutEventType(ctx, t, s.audit(c, "event_type.put", in.Name, "")); err != nil {
 		return nil, err
 	}
@@ -166,12 +171,12 @@ func (s *server) putTenant(ctx context.Context, c *call, in *tenantIn) (*tenantO
 	return s.getTenant(ctx, c, &in.ByID)
 }
 
-func (s *server) listTenants(ctx context.Context, _ *call, in *Listing) (*listOut[TenantView], error) {
+func (s *server) listTenants(ctx context.Context, c *call, in *Listing) (*listOut[TenantView], error) {
 	p, err := in.page("tenants")
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.store.ListTenants(ctx, p)
+	rows, err := s.store.ListTenants(ctx, c.partner(), p)
 	if err != nil {
 		return nil, err
 	}
@@ -179,8 +184,11 @@ func (s *server) listTenants(ctx context.Context, _ *call, in *Listing) (*listOu
 		func(t *surehook.Tenant) (TenantView, bool) { return viewTenant(t), true }), nil
 }
 
-func (s *server) getTenant(ctx context.Context, _ *call, in *ByID) (*tenantOut, error) {
+func (s *server) getTenant(ctx context.Context, c *call, in *ByID) (*tenantOut, error) {
 	t, err := s.store.Tenant(ctx, in.ID)
+	if err == nil && c.partner() != "" && t.Partner != c.partner() {
+		err = surehook.Errorf(surehook.NotFound, "no such tenant")
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -194,8 +202,9 @@ func (s *server) deleteTenant(ctx context.Context, c *call, in *ByID) (*none, er
 // KeyInput is a key to make.
 type KeyInput struct {
 	Name        string   `json:"name,omitempty" maxLength:"200"`
-	TenantID    string   `json:"tenant_id,omitempty" maxLength:"200" doc:"Bound to a tenant; absent: a platform key"`
-	Permissions []string `json:"permissions" minItems:"1" enum:"events:write,webhooks:manage,read,admin"`
+	TenantID    string   `json:"tenant_id,omitempty" maxLength:"200" doc:"Bound to a tenant"`
+	PartnerID   string   `json:"partner_id,omitempty" maxLength:"200" doc:"Bound to a partner: its endpoints, its tenants and theirs; neither: a platform key"`
+	Permissions []string `json:"permissions" minItems:"1" maxItems:"50" doc:"events:write, webhooks:manage, read, admin (platform keys), and what event types require"`
 }
 
 // KeyView is a key as it is shown: never itself.
@@ -204,6 +213,7 @@ type KeyView struct {
 	Name        string   `json:"name"`
 	Hint        string   `json:"hint" doc:"The key's last four characters"`
 	TenantID    text     `json:"tenant_id"`
+	PartnerID   text     `json:"partner_id"`
 	Permissions []string `json:"permissions"`
 	CreatedAt   stamp    `json:"created_at"`
 	RevokedAt   stamp    `json:"revoked_at"`
@@ -217,7 +227,7 @@ type KeyCreated struct {
 }
 
 func viewKey(k *surehook.APIKey) KeyView {
-	return KeyView{ID: k.ID, Name: k.Name, Hint: k.Hint, TenantID: text(k.Tenant), Permissions: k.Permissions, CreatedAt: stamp(k.CreatedAt),
+	return KeyView{ID: k.ID, Name: k.Name, Hint: k.Hint, TenantID: text(k.Tenant), PartnerID: text(k.Partner), Permissions: k.Permissions, CreatedAt: stamp(k.CreatedAt),
 		RevokedAt: stamp(k.RevokedAt), LastUsedAt: stamp(k.LastUsedAt)}
 }
 
@@ -230,18 +240,47 @@ type keyOut struct{ Body KeyCreated }
 
 func (s *server) createKey(ctx context.Context, c *call, in *keyIn) (*keyOut, error) {
 	b := &in.Body
-	if b.TenantID != "" && slices.Contains(b.Permissions, surehook.PermAdmin) {
-		return nil, surehook.Invalid("permissions", "a tenant's key can't have admin")
-	}
-	if b.TenantID != "" && !tenantName.MatchString(b.TenantID) {
-		return nil, surehook.Invalid("tenant_id", "must be at most 200 printable ASCII characters without spaces")
+	if err := checkKey(b); err != nil {
+		return nil, err
 	}
 	return once(ctx, s, c, "createKey", in.IdempotencyKey, in.Body, func() (*keyOut, error) { return s.makeKey(ctx, c, b) })
 }
 
+const badPermission = "must be events:write, webhooks:manage, read or admin, or one that an event type requires: names with colons between them, such as mail:read"
+
+var (
+	otherPermission = regexp.MustCompile(`^[a-z][a-z0-9_-]*(:[a-z0-9_.-]+)+$`)
+	ourPermission   = regexp.MustCompile(`^(events|webhooks):`) // where a name that isn't known is a slip
+)
+
+// permission tells names that a permission can have.
+func permission(name string) bool {
+	return slices.Contains(permissions, name) || len(name) <= 64 && otherPermission.MatchString(name) && !ourPermission.MatchString(name)
+}
+
+func checkKey(b *KeyInput) error {
+	bound := b.TenantID != "" || b.PartnerID != ""
+	const name = "must be at most 200 printable ASCII characters without spaces"
+	switch {
+	case b.TenantID != "" && b.PartnerID != "":
+		return surehook.Invalid("partner_id", "a key belongs to a tenant or to a partner, not to both")
+	case bound && slices.Contains(b.Permissions, surehook.PermAdmin):
+		return surehook.Invalid("permissions", "a tenant's or a partner's key can't have admin")
+	case b.TenantID != "" && !tenantName.MatchString(b.TenantID):
+		return surehook.Invalid("tenant_id", name)
+	case b.PartnerID != "" && !tenantName.MatchString(b.PartnerID):
+		return surehook.Invalid("partner_id", name)
+	}
+	if i := slices.IndexFunc(b.Permissions, func(p string) bool { return !permission(p) }); i >= 0 {
+		return surehook.Invalid(fmt.Sprintf("permissions[%d]", i), badPermission)
+	}
+	return nil
+}
+
 func (s *server) makeKey(ctx context.Context, c *call, b *KeyInput) (*keyOut, error) {
 	token := newKeyText()
-	k := newKey(s.e.NewID("key"), b.Name, b.TenantID, token, slices.Compact(slices.Sorted(slices.Values(b.Permissions))), s.now())
+	k := newKey(s.e.NewID("key"), b.Name, token, slices.Compact(slices.Sorted(slices.Values(b.Permissions))), s.now())
+	k.Tenant, k.Partner = b.TenantID, b.PartnerID
 	if err := s.store.CreateKey(ctx, k, s.audit(c, "key.create", k.ID, "")); err != nil {
 		return nil, err
 	}

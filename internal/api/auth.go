@@ -27,31 +27,68 @@ var permissions = []string{surehook.PermEventsWrite, surehook.PermWebhooksManage
 // call is who asks, and under which request.
 type call struct {
 	key       *surehook.APIKey
+	partnerOf func(tenant string) string
 	requestID string
 }
 
 func (c *call) may(perm string) bool { return slices.Contains(c.key.Permissions, perm) }
 
-// tenant is the one that the key is bound to; empty for a platform key.
+// tenant is the one that the key is bound to; empty for a partner's and a platform
+// key.
 func (c *call) tenant() string { return c.key.Tenant }
+
+// partner is the one that the key is bound to; empty for a tenant's and a platform
+// key.
+func (c *call) partner() string {
+	if c.key.Tenant != "" {
+		return ""
+	}
+	return c.key.Partner
+}
+
+func (c *call) platform() bool { return c.tenant() == "" && c.partner() == "" }
 
 func (c *call) actor() engine.Actor {
 	return engine.Actor{ID: c.key.ID, RequestID: c.requestID}
 }
 
-// sees reports whether rows of a tenant exist for this caller.
-func (c *call) sees(tenant string) bool { return c.tenant() == "" || c.tenant() == tenant }
+// sees reports whether a tenant exists for this caller.
+func (c *call) sees(tenant string) bool {
+	if p := c.partner(); p != "" {
+		return tenant != "" && c.partnerOf(tenant) == p
+	}
+	return c.tenant() == "" || c.tenant() == tenant
+}
+
+// seesEndpoint reports whether an endpoint does: a partner's keys see its own, and
+// those of its tenants.
+func (c *call) seesEndpoint(ep *surehook.Endpoint) bool {
+	if p := c.partner(); p != "" && ep.Tenant == "" {
+		return ep.Partner == p
+	}
+	return c.sees(ep.Tenant)
+}
+
+// seesEvent reports whether an event does. Its partner was settled when it was
+// accepted.
+func (c *call) seesEvent(ev *surehook.Event) bool {
+	if p := c.partner(); p != "" {
+		return ev.Partner == p
+	}
+	return c.sees(ev.Tenant)
+}
 
 // scope gives the tenant that a request is about: the key's own, or the one it
-// names. Another's is refused in the same words whether it exists or not.
+// names; none for all that the key sees. Another's is refused in the same words
+// whether it exists or not.
 func (c *call) scope(given string) (string, error) {
-	if c.tenant() == "" {
-		return given, nil
-	}
-	if given != "" && given != c.tenant() {
+	switch {
+	case given == "":
+		return c.tenant(), nil
+	case !c.sees(given):
 		return "", &denied{required: surehook.PermAdmin, scope: "platform"}
 	}
-	return c.tenant(), nil
+	return given, nil
 }
 
 type callKey struct{}
@@ -165,7 +202,7 @@ func (s *server) authenticate(r *http.Request, requestID string) (*call, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &call{key: key, requestID: requestID}, nil
+	return &call{key: key, partnerOf: s.e.Partner, requestID: requestID}, nil
 }
 
 // newKeyText makes a key: 32 random bytes.
@@ -175,10 +212,10 @@ func newKeyText() string {
 	return "shk_" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(b[:]))
 }
 
-// newKey makes a key's row from its text.
-func newKey(id, name, tenant, token string, perms []string, now time.Time) *surehook.APIKey {
+// newKey makes a platform key's row from its text.
+func newKey(id, name, token string, perms []string, now time.Time) *surehook.APIKey {
 	sum := sha256.Sum256([]byte(token))
-	return &surehook.APIKey{ID: id, Name: name, Hash: sum[:], Hint: hint(token), Tenant: tenant, Permissions: perms, CreatedAt: now}
+	return &surehook.APIKey{ID: id, Name: name, Hash: sum[:], Hint: hint(token), Permissions: perms, CreatedAt: now}
 }
 
 func hint(token string) string {
@@ -209,7 +246,7 @@ func EnsureAdminKey(ctx context.Context, e *engine.Engine, given string) (shown 
 			return "", false, err
 		}
 	}
-	k := newKey(e.NewID("key"), "first admin key", "", token, slices.Clone(permissions), now)
+	k := newKey(e.NewID("key"), "first admin key", token, slices.Clone(permissions), now)
 	err = store.CreateKey(ctx, k, &surehook.AuditEntry{At: now, Actor: "system", Action: "key.create", Target: k.ID})
 	switch {
 	case surehook.CodeOf(err) == surehook.Conflict:

@@ -14,9 +14,11 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 
 	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/internal/fanout"
 )
 
-// catalogue keeps the compiled schemas of the types whose data is validated.
+// catalogue keeps the compiled schemas of the types whose data is validated, and
+// which types require a permission.
 type catalogue struct {
 	store surehook.Catalogue
 	now   func() time.Time
@@ -31,7 +33,11 @@ type catalogue struct {
 type schemas struct {
 	at     time.Time
 	byType map[string]*jsonschema.Schema
+	needs  []need
 }
+
+// need is the permission that a type requires of who subscribes to it.
+type need struct{ typ, perm string }
 
 const catalogueAge = 5 * time.Second
 
@@ -69,12 +75,15 @@ func (k *catalogue) current(ctx context.Context) (*schemas, error) {
 			return nil, err
 		}
 		k.log.Warn("the catalogue couldn't be read again", "error", err)
-		s = &schemas{at: k.now(), byType: s.byType}
+		s = &schemas{at: k.now(), byType: s.byType, needs: s.needs}
 		k.snap.Store(s)
 		return s, nil
 	}
 	s = &schemas{at: k.now(), byType: make(map[string]*jsonschema.Schema)}
 	for _, t := range rows {
+		if t.Requires != "" {
+			s.needs = append(s.needs, need{t.Name, t.Requires})
+		}
 		if !t.Validate {
 			continue
 		}
@@ -84,6 +93,24 @@ func (k *catalogue) current(ctx context.Context) (*schemas, error) {
 	}
 	k.snap.Store(s)
 	return s, nil
+}
+
+// permit refuses types, by their patterns, that require a permission which the key
+// lacks. A platform key with admin could make one that has it.
+func (k *catalogue) permit(ctx context.Context, c *call, patterns []string) error {
+	if c.may(surehook.PermAdmin) {
+		return nil
+	}
+	s, err := k.current(ctx)
+	if err != nil {
+		return err
+	}
+	for _, n := range s.needs {
+		if !c.may(n.perm) && fanout.MatchesType(patterns, n.typ) {
+			return &denied{required: n.perm}
+		}
+	}
+	return nil
 }
 
 // check refuses data that its type's schema refuses. Numbers are compared as

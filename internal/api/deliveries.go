@@ -79,7 +79,7 @@ func viewDelivery(d *surehook.DeliveryView) DeliveryView {
 // visibleEndpoints tells which endpoints' deliveries the caller may see: a
 // tenant sees its own, and not that platform endpoints get its events too.
 func (s *server) visibleEndpoints(ctx context.Context, c *call) func(id string) bool {
-	if c.tenant() == "" {
+	if c.platform() {
 		return func(string) bool { return true }
 	}
 	known := map[string]bool{}
@@ -177,6 +177,9 @@ type replayDeliveryIn struct {
 
 func (s *server) replayDelivery(ctx context.Context, c *call, in *replayDeliveryIn) (*queuedOut, error) {
 	ep, ev, err := s.delivery(ctx, c, in.ByDelivery)
+	if err == nil {
+		err = s.types.permit(ctx, c, []string{ev.Type})
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +232,7 @@ func (s *server) listDead(ctx context.Context, c *call, in *deadIn) (*listOut[De
 	if err != nil {
 		return nil, err
 	}
-	f := surehook.DeadLetterFilter{Since: in.Since, Until: in.Until}
+	f := surehook.DeadLetterFilter{Partner: c.partner(), Since: in.Since, Until: in.Until}
 	if f.Tenant, err = c.scope(in.TenantID); err != nil {
 		return nil, err
 	}
@@ -325,6 +328,11 @@ func (s *server) replayDead(ctx context.Context, c *call, in *idsIn) (*queuedOut
 		letters, err := s.letters(ctx, c, in.Body.IDs)
 		if err != nil {
 			return nil, err
+		}
+		for _, d := range letters {
+			if err := s.types.permit(ctx, c, []string{d.EventType}); err != nil {
+				return nil, err
+			}
 		}
 		batches := byHook(letters)
 		for _, b := range batches { // nothing is queued unless everything can be

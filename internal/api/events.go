@@ -12,7 +12,7 @@ import (
 
 // EventInput is an event to publish.
 type EventInput struct {
-	ID         string          `json:"id,omitempty" maxLength:"200" doc:"At most 200 of A-Z a-z 0-9 _ : -; the webhook-id. Made when absent. The same id twice in a tenant is one event"`
+	ID         string          `json:"id,omitempty" maxLength:"200" doc:"At most 200 of A-Z a-z 0-9 _ : -; the webhook-id. Made when absent. The same id twice in a tenant is one event; in two tenants it is two, and see alias"`
 	Type       string          `json:"type" maxLength:"128" doc:"Dotted name; need not be in the catalogue" example:"order.paid"`
 	Data       json.RawMessage `json:"data" doc:"Any JSON value; delivered byte for byte"`
 	TenantID   string          `json:"tenant_id,omitempty" doc:"Absent: a platform event; with a tenant's key its own"`
@@ -72,6 +72,7 @@ func (s *server) events() {
 // EventView is an event as it is shown.
 type EventView struct {
 	ID         string          `json:"id"`
+	Alias      string          `json:"alias,omitempty" doc:"Its webhook-id at endpoints of a partner or of the platform, where another tenant's event had its id before; the event is found by it too"`
 	Type       string          `json:"type"`
 	TenantID   text            `json:"tenant_id"`
 	IdentityID text            `json:"identity_id"`
@@ -84,9 +85,13 @@ type EventView struct {
 	Data       json.RawMessage `json:"data,omitempty" doc:"As it was given; absent in listings"`
 }
 
-func viewEvent(e *surehook.Event) EventView {
-	return EventView{ID: e.ID, Type: e.Type, TenantID: text(e.Tenant), IdentityID: text(e.Identity), Owner: text(e.Owner), Sequence: ordinal(e.Sequence), Subjects: e.Subjects,
+func viewEvent(c *call, e *surehook.Event) EventView {
+	v := EventView{ID: e.ID, Type: e.Type, TenantID: text(e.Tenant), IdentityID: text(e.Identity), Owner: text(e.Owner), Sequence: ordinal(e.Sequence), Subjects: e.Subjects,
 		OccurredAt: stamp(e.OccurredAt), CreatedAt: stamp(e.CreatedAt), Erased: e.Erased}
+	if c.tenant() == "" { // no tenant need know that another one has its id
+		v.Alias = e.Alias
+	}
+	return v
 }
 
 type eventsIn struct {
@@ -107,13 +112,13 @@ func (s *server) listEvents(ctx context.Context, c *call, in *eventsIn) (*listOu
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.store.ListEvents(ctx, surehook.EventFilter{Tenant: tenant, Type: in.Type, Since: in.Since, Until: in.Until,
+	rows, err := s.store.ListEvents(ctx, surehook.EventFilter{Tenant: tenant, Partner: c.partner(), Type: in.Type, Since: in.Since, Until: in.Until,
 		Status: surehook.DeliveryStatus(in.Status)}, p)
 	if err != nil {
 		return nil, err
 	}
 	return paged("events", p, rows, func(e *surehook.Event) int64 { return e.Key },
-		func(e *surehook.Event) (EventView, bool) { return viewEvent(e), c.sees(e.Tenant) }), nil
+		func(e *surehook.Event) (EventView, bool) { return viewEvent(c, e), c.seesEvent(e) }), nil
 }
 
 // ByEvent names an event.
@@ -132,7 +137,11 @@ func (s *server) findEvent(ctx context.Context, c *call, in ByEvent) (*surehook.
 	if tenant != "" {
 		of = &tenant
 	}
-	return s.store.Event(ctx, of, in.ID)
+	ev, err := s.store.Event(ctx, of, in.ID)
+	if err == nil && !c.seesEvent(ev) {
+		err = surehook.Errorf(surehook.NotFound, "no such event")
+	}
+	return ev, err
 }
 
 // getEvent writes its answer by hand: encoding/json would compact the data.
@@ -141,7 +150,7 @@ func (s *server) getEvent(ctx context.Context, c *call, in *ByEvent) (*rawOut, e
 	if err != nil {
 		return nil, err
 	}
-	head, err := json.Marshal(viewEvent(ev))
+	head, err := json.Marshal(viewEvent(c, ev))
 	if err != nil {
 		return nil, err
 	}

@@ -55,14 +55,14 @@ func (f *faulty) Health(ctx context.Context) error {
 	return f.Store.Health(ctx)
 }
 
-func (f *faulty) ListTenants(ctx context.Context, p surehook.Page) ([]*surehook.Tenant, error) {
+func (f *faulty) ListTenants(ctx context.Context, partner string, p surehook.Page) ([]*surehook.Tenant, error) {
 	if f.panic.Load() {
 		panic("s3cret inside")
 	}
 	if err := f.err(); err != nil {
 		return nil, err
 	}
-	return f.Store.ListTenants(ctx, p)
+	return f.Store.ListTenants(ctx, partner, p)
 }
 
 func (f *faulty) KeyByHash(ctx context.Context, hash []byte) (*surehook.APIKey, error) {

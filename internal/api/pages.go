@@ -74,7 +74,7 @@ func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 		case err != nil:
 			s.fail(w, id, err)
 			return
-		case c.tenant() != "":
+		case !c.platform():
 			s.fail(w, id, &denied{scope: "platform"})
 			return
 		case !c.may("read"):

@@ -75,6 +75,9 @@ func (s *server) decode(ctx context.Context, body []byte, prefix string, ev *sur
 	if ev.Tenant, err = c.scope(ev.Tenant); err != nil {
 		return err
 	}
+	if c.partner() != "" && ev.Tenant == "" {
+		return surehook.Invalid(prefix+"tenant_id", "is required with a partner's key: whose event it is")
+	}
 	return s.types.check(ctx, ev.Type, ev.Data)
 }
 

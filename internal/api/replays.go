@@ -70,16 +70,17 @@ type replayIn struct {
 }
 
 func (s *server) replay(ctx context.Context, c *call, in *replayIn) (*queuedOut, error) {
-	if _, err := s.endpoint(ctx, c, in.ID); err != nil {
+	ep, err := s.endpoint(ctx, c, in.ID)
+	if err != nil {
 		return nil, err
 	}
 	return once(ctx, s, c, "replay:"+in.ID, in.IdempotencyKey, in.Body, func() (*queuedOut, error) {
-		return s.startReplay(ctx, c, in.ID, &in.Body)
+		return s.startReplay(ctx, c, ep, &in.Body)
 	})
 }
 
-func (s *server) startReplay(ctx context.Context, c *call, id string, in *ReplayInput) (*queuedOut, error) {
-	req := engine.ReplayRequest{IDs: in.IDs, Status: in.Status}
+func (s *server) startReplay(ctx context.Context, c *call, ep *surehook.Endpoint, in *ReplayInput) (*queuedOut, error) {
+	req := engine.ReplayRequest{IDs: in.IDs, Status: in.Status, Permit: func(typ string) error { return s.types.permit(ctx, c, []string{typ}) }}
 	if in.Since != nil {
 		req.Since = *in.Since
 	}
@@ -90,14 +91,18 @@ func (s *server) startReplay(ctx context.Context, c *call, id string, in *Replay
 		return nil, surehook.Invalid("ids", "can't be given together with a window")
 	}
 	if in.Background {
-		job, err := s.e.StartReplay(ctx, id, req, c.actor())
+		// Whoever asked is gone when the job meets the events.
+		if err := s.types.permit(ctx, c, ep.EventTypes); err != nil {
+			return nil, err
+		}
+		job, err := s.e.StartReplay(ctx, ep.ID, req, c.actor())
 		if err != nil {
 			return nil, err
 		}
 		v := viewReplay(job)
 		return &queuedOut{Queued{Replay: &v}}, nil
 	}
-	r, err := s.e.Replay(ctx, id, req, c.actor())
+	r, err := s.e.Replay(ctx, ep.ID, req, c.actor())
 	if err != nil {
 		return nil, err
 	}

@@ -190,7 +190,7 @@ func (s *server) authenticated(ctx huma.Context, next func(huma.Context)) {
 		s.fail(w, id, &denied{required: perm})
 		return
 	}
-	if platform, _ := ctx.Operation().Metadata["platform"].(bool); platform && c.tenant() != "" {
+	if !c.reaches(ctx.Operation()) {
 		s.fail(w, id, &denied{scope: "platform"})
 		return
 	}
@@ -201,12 +201,20 @@ func (s *server) authenticated(ctx huma.Context, next func(huma.Context)) {
 	next(huma.WithValue(ctx, callKey{}, c))
 }
 
+// reaches tells whether the key's scope is wide enough for an operation.
+func (c *call) reaches(o *huma.Operation) bool {
+	platform, _ := o.Metadata["platform"].(bool)
+	partner, _ := o.Metadata["partner"].(bool)
+	return !platform || c.platform() || partner && c.partner() != ""
+}
+
 // op describes a route.
 type op struct {
 	method, path, id, tag string
 	summary, about        string
 	perm                  string
-	platform              bool // a tenant's key isn't enough
+	platform              bool // a tenant's or a partner's key isn't enough
+	partner               bool // with platform: a partner's is
 	status                int
 	out                   any // the answer, where the handler writes its bytes itself
 }
@@ -215,7 +223,7 @@ type op struct {
 func route[I, O any](s *server, o op, h func(context.Context, *call, *I) (*O, error)) {
 	operation := huma.Operation{Method: o.method, Path: o.path, OperationID: o.id, Tags: []string{o.tag}, Summary: o.summary,
 		Description: o.about, DefaultStatus: o.status, MaxBodyBytes: maxBody, BodyReadTimeout: 30 * time.Second,
-		Metadata: map[string]any{"permission": o.perm, "platform": o.platform},
+		Metadata: map[string]any{"permission": o.perm, "platform": o.platform, "partner": o.partner},
 		Security: []map[string][]string{{"key": {o.perm}}}}
 	if o.out != nil {
 		operation.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{

@@ -46,9 +46,9 @@ type WebhookInput struct {
 	Subjects    []string          `json:"subjects,omitempty" doc:"Absent or null: no filter. A trailing * is a prefix. An empty list is refused"`
 	IdentityIDs []string          `json:"identity_ids,omitempty" doc:"Absent or null: no filter; else events without an identity don't match. An empty list is refused"`
 	TenantID    string            `json:"tenant_id,omitempty" doc:"A tenant's endpoint"`
-	PartnerID   string            `json:"partner_id,omitempty" doc:"A partner's endpoint; neither: the platform's"`
+	PartnerID   string            `json:"partner_id,omitempty" doc:"A partner's endpoint; neither: the platform's, or that of the key's tenant or partner"`
 	Profile     string            `json:"profile,omitempty" doc:"standard (default), pylota or purple-wolf"`
-	Envelope    string            `json:"envelope,omitempty" enum:"standard,payload,thin,cloudevents,purple-wolf.audit/v1,purple-wolf.audit/v2"`
+	Envelope    string            `json:"envelope,omitempty" enum:"standard,payload,thin,cloudevents,pylota,purple-wolf.audit/v1,purple-wolf.audit/v2"`
 	Signature   string            `json:"signature,omitempty" enum:"v1,v1a"`
 	Headers     map[string]string `json:"headers,omitempty" doc:"Added to each request. Names differ by more than case; surehook's own and those of the connection can't be set"`
 	Limits      *Limits           `json:"limits,omitempty"`
@@ -65,7 +65,7 @@ type WebhookPatch struct {
 	Subjects    opt[[]string]          `json:"subjects,omitempty" required:"false" doc:"null: no filter"`
 	IdentityIDs opt[[]string]          `json:"identity_ids,omitempty" required:"false" doc:"null: no filter"`
 	Profile     *string                `json:"profile,omitempty"`
-	Envelope    *string                `json:"envelope,omitempty" enum:"standard,payload,thin,cloudevents,purple-wolf.audit/v1,purple-wolf.audit/v2"`
+	Envelope    *string                `json:"envelope,omitempty" enum:"standard,payload,thin,cloudevents,pylota,purple-wolf.audit/v1,purple-wolf.audit/v2"`
 	Headers     opt[map[string]string] `json:"headers,omitempty" required:"false" doc:"null: none"`
 	Limits      opt[Limits]            `json:"limits,omitempty" required:"false" doc:"null: the profile's"`
 	Ordering    *string                `json:"ordering,omitempty" enum:"none,sequence" doc:"sequence orders the events that are accepted from then on"`
@@ -174,7 +174,7 @@ func (s *server) webhooks() {
 // endpoint reads an endpoint that the caller may see.
 func (s *server) endpoint(ctx context.Context, c *call, id string) (*surehook.Endpoint, error) {
 	ep, err := s.store.Endpoint(ctx, id)
-	if err == nil && c.tenant() != "" && ep.Tenant != c.tenant() {
+	if err == nil && !c.seesEndpoint(ep) {
 		err = surehook.Errorf(surehook.NotFound, "no such webhook")
 	}
 	return ep, err
@@ -195,14 +195,21 @@ func (s *server) createWebhook(ctx context.Context, c *call, in *createIn) (*cre
 		if err := noFilter(b.Subjects, b.IdentityIDs); err != nil {
 			return nil, err
 		}
-		if c.tenant() != "" && b.PartnerID != "" {
+		partner := b.PartnerID
+		switch {
+		case partner != "" && !c.platform() && partner != c.partner():
 			return nil, &denied{scope: "platform"}
+		case partner == "" && tenant == "":
+			partner = c.partner()
 		}
-		w := engine.Webhook{Tenant: tenant, Partner: b.PartnerID, URL: b.URL, Description: b.Description, Subjects: b.Subjects, Identities: b.IdentityIDs,
+		w := engine.Webhook{Tenant: tenant, Partner: partner, URL: b.URL, Description: b.Description, Subjects: b.Subjects, Identities: b.IdentityIDs,
 			Profile: b.Profile, Envelope: surehook.Envelope(b.Envelope), Signature: b.Signature, Headers: b.Headers, Limits: b.Limits.domain(),
 			Ordered: b.Ordering == inSequence, Secret: b.Secret, Disabled: b.Enabled != nil && !*b.Enabled}
 		if b.EventTypes.Set && !b.EventTypes.Null {
 			w.EventTypes = append([]string{}, b.EventTypes.Value...)
+		}
+		if err := s.types.permit(ctx, c, orAll(w.EventTypes)); err != nil {
+			return nil, err
 		}
 		ep, secret, err := s.e.CreateWebhook(ctx, w, c.actor())
 		if err != nil {
@@ -210,6 +217,14 @@ func (s *server) createWebhook(ctx context.Context, c *call, in *createIn) (*cre
 		}
 		return &createdOut{WebhookCreated{WebhookView: viewWebhook(c, ep), Secret: secret}}, nil
 	})
+}
+
+// orAll gives an endpoint's patterns; none given are all types.
+func orAll(patterns []string) []string {
+	if patterns == nil {
+		return []string{"*"}
+	}
+	return patterns
 }
 
 // noFilter refuses an empty list: it might mean all or none. Leaving it out, or
@@ -238,7 +253,7 @@ func (s *server) listWebhooks(ctx context.Context, c *call, in *webhooksIn) (*li
 	if err != nil {
 		return nil, err
 	}
-	f := surehook.EndpointFilter{Partner: in.PartnerID, Platform: in.Scope == "platform"}
+	f := surehook.EndpointFilter{Partner: in.PartnerID, Of: c.partner(), Platform: in.Scope == "platform"}
 	if f.Tenant, err = c.scope(in.TenantID); err != nil {
 		return nil, err
 	}
@@ -251,7 +266,7 @@ func (s *server) listWebhooks(ctx context.Context, c *call, in *webhooksIn) (*li
 		return nil, err
 	}
 	return paged("webhooks", p, rows, func(e *surehook.Endpoint) int64 { return e.Key },
-		func(e *surehook.Endpoint) (WebhookView, bool) { return viewWebhook(c, e), c.sees(e.Tenant) }), nil
+		func(e *surehook.Endpoint) (WebhookView, bool) { return viewWebhook(c, e), c.seesEndpoint(e) }), nil
 }
 
 func (s *server) getWebhook(ctx context.Context, c *call, in *ByWebhook) (*webhookOut, error) {
@@ -268,11 +283,15 @@ type updateIn struct {
 }
 
 func (s *server) updateWebhook(ctx context.Context, c *call, in *updateIn) (*webhookOut, error) {
-	if _, err := s.endpoint(ctx, c, in.ID); err != nil {
+	ep, err := s.endpoint(ctx, c, in.ID)
+	if err != nil {
 		return nil, err
 	}
 	b := &in.Body
 	if err := noFilter(b.Subjects.Value, b.IdentityIDs.Value); err != nil {
+		return nil, err
+	}
+	if err := s.mayUpdate(ctx, c, ep, b); err != nil {
 		return nil, err
 	}
 	p := engine.Patch{URL: b.URL, Description: b.Description.patch(""), EventTypes: b.EventTypes.patch([]string{"*"}), Subjects: b.Subjects.patch(nil),
@@ -289,11 +308,23 @@ func (s *server) updateWebhook(ctx context.Context, c *call, in *updateIn) (*web
 		ordered := *b.Ordering == inSequence
 		p.Ordered = &ordered
 	}
-	ep, err := s.e.UpdateWebhook(ctx, in.ID, p, c.actor())
+	ep, err = s.e.UpdateWebhook(ctx, in.ID, p, c.actor())
 	if err != nil {
 		return nil, err
 	}
 	return &webhookOut{viewWebhook(c, ep)}, nil
+}
+
+// mayUpdate refuses to bring types that require a permission to an endpoint, or an
+// endpoint with such types to another URL.
+func (s *server) mayUpdate(ctx context.Context, c *call, ep *surehook.Endpoint, b *WebhookPatch) error {
+	types := ep.EventTypes
+	if given := b.EventTypes.patch([]string{"*"}); given != nil {
+		types = *given
+	} else if b.URL == nil {
+		return nil
+	}
+	return s.types.permit(ctx, c, types)
 }
 
 func (s *server) deleteWebhook(ctx context.Context, c *call, in *ByWebhook) (*none, error) {

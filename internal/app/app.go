@@ -188,6 +188,7 @@ func (a *App) startEngine(ctx context.Context, cfg config.Config, opt Options, m
 func engineOptions(cfg config.Config, addr string) (engine.Options, error) {
 	eo := engine.Options{AllowNetworks: cfg.AllowNetworks, OwnHosts: append(slices.Clone(cfg.OwnHosts), addr), EgressProxy: cfg.EgressProxy,
 		MaxInFlight: cfg.MaxInFlight, MaxMemory: int(cfg.Memory), MaxEventBytes: int(cfg.MaxEventBytes), MaxWebhooks: cfg.MaxWebhooks,
+		APIVersion: cfg.APIVersion, TextFields: cfg.TextFields, MaxTextBytes: int(cfg.TextBytes),
 		APIOnly: !cfg.Deliver, CarryTrace: cfg.CarryTraceparent, Retain: cfg.Retain, KeyLost: cfg.KeyLost}
 	if cfg.CAFile != "" {
 		pem, err := os.ReadFile(cfg.CAFile)

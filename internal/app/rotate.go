@@ -97,6 +97,9 @@ func RotateMaster(ctx context.Context, cfg config.Config, online bool, entropy i
 	if err := r.ring.Check(ctx, store, false); err != nil && !errors.Is(err, seal.ErrOtherKey) {
 		return out, err
 	}
+	if _, err := r.ring.Setting(ctx, store, seal.EventIDKey, false); err != nil && !errors.Is(err, seal.ErrOtherKey) {
+		return out, err
+	}
 	return out, r.prune(ctx, path, keys, &out)
 }
 

@@ -26,20 +26,21 @@ func (c *cmd) keysCmd() *cobra.Command {
 			if c.json {
 				return c.out.value(k)
 			}
-			return c.out.fields("id", k.ID, "name", k.Name, "tenant", deref(k.TenantID), "permissions", strings.Join(k.Permissions, ", "), "key, shown this once", k.Key)
+			return c.out.fields("id", k.ID, "name", k.Name, "tenant", deref(k.TenantID), "partner", deref(k.PartnerID), "permissions", strings.Join(k.Permissions, ", "), "key, shown this once", k.Key)
 		}),
 	}
 	create.Flags().StringVar(&in.Name, "name", "", "what it is for")
 	create.Flags().StringVar(&in.TenantID, "tenant", "", "bind it to a tenant (default: a platform key)")
-	create.Flags().StringSliceVar(&in.Permissions, "permission", nil, "events:write, webhooks:manage, read, admin (required)")
+	create.Flags().StringVar(&in.PartnerID, "partner", "", "bind it to a partner: its endpoints, its tenants and theirs")
+	create.Flags().StringSliceVar(&in.Permissions, "permission", nil, "events:write, webhooks:manage, read, admin, and what event types require (required)")
 	_ = create.MarkFlagRequired("permission") // it is declared above
 	offer(create, "permission", "events:write", "webhooks:manage", "read", "admin")
 	all := &cobra.Command{
 		Use: "list", Short: "List keys", Args: exactly(),
 		RunE: c.through(func(ctx context.Context, api *client.Client, _ []string) error {
 			return list(c, api.Keys(ctx), listing[client.Key]{none: "no keys",
-				head: []string{"ID", "NAME", "ENDS IN", "TENANT", "PERMISSIONS", "CREATED", "LAST USED", "REVOKED"}, row: func(k client.Key) []cell {
-					return []cell{text(k.ID), optional(printable(k.Name)), text(k.Hint), optional(deref(k.TenantID)), text(strings.Join(k.Permissions, ",")),
+				head: []string{"ID", "NAME", "ENDS IN", "TENANT", "PARTNER", "PERMISSIONS", "CREATED", "LAST USED", "REVOKED"}, row: func(k client.Key) []cell {
+					return []cell{text(k.ID), optional(printable(k.Name)), text(k.Hint), optional(deref(k.TenantID)), optional(deref(k.PartnerID)), text(strings.Join(k.Permissions, ",")),
 						stamp(&k.CreatedAt), stamp(k.LastUsedAt), stamp(k.RevokedAt)}
 				}})
 		}),
@@ -67,7 +68,7 @@ func (c *cmd) eventTypesCmd() *cobra.Command {
 		if t.Validate {
 			validated = "yes"
 		}
-		return c.out.fields("name", t.Name, "description", printable(t.Description), "example", string(t.Example), "schema", string(t.Schema), "validated", validated, "updated", moment(t.UpdatedAt))
+		return c.out.fields("name", t.Name, "description", printable(t.Description), "example", string(t.Example), "schema", string(t.Schema), "validated", validated, "requires", t.Requires, "updated", moment(t.UpdatedAt))
 	}
 	get := &cobra.Command{
 		Use: "get NAME", Short: "Show an event type", Args: exactly("NAME"),
@@ -126,14 +127,16 @@ is refused.`,
 	f.StringVar(&example, "example", "", "an example of its data: JSON, @FILE, or -")
 	f.StringVar(&schema, "schema", "", "JSON Schema of its data: JSON, @FILE, or -")
 	f.BoolVar(&t.Validate, "validate", false, "refuse data that the schema refuses")
+	f.StringVar(&t.Requires, "requires", "", "permission of a key that subscribes to it or replays it")
 	put.RunE = c.through(func(ctx context.Context, api *client.Client, args []string) error {
-		stored, err := stored(f, []string{"description", "example", "schema", "validate"}, func() (client.EventType, error) { return api.EventType(ctx, args[0]) })
+		stored, err := stored(f, []string{"description", "example", "schema", "validate", "requires"}, func() (client.EventType, error) { return api.EventType(ctx, args[0]) })
 		if err != nil {
 			return err
 		}
 		t.Name = args[0]
 		keep(f, "description", &t.Description, stored.Description)
 		keep(f, "validate", &t.Validate, stored.Validate)
+		keep(f, "requires", &t.Requires, stored.Requires)
 		for _, x := range []struct {
 			flag, from string
 			to         *json.RawMessage

@@ -40,6 +40,9 @@ type Config struct {
 	Memory        int64
 	MaxEventBytes int64
 	MaxWebhooks   int // negative: unlimited
+	APIVersion    string
+	TextFields    []string
+	TextBytes     int64
 
 	Sync   string        // full or normal
 	Retain time.Duration // 0: for ever

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/surehook/surehook/internal/accept"
 )
 
 // Prefix begins the name of every setting in the environment.
@@ -58,6 +60,13 @@ var table = []Option{
 		set: func(c *Config, v string) (err error) { c.MaxEventBytes, err = size(v, 1<<10, 64<<20); return err }},
 	{Name: "max-webhooks", Default: "20", Value: "n", Help: "endpoints that a tenant, a partner or the platform may have; -1: any number",
 		set: func(c *Config, v string) (err error) { c.MaxWebhooks, err = webhooks(v); return err }},
+
+	{Name: "api-version", Default: "2026-10-01", Value: "date", Help: "api_version in the envelope pylota; events keep the one that they were accepted under",
+		set: func(c *Config, v string) error { c.APIVersion = v; return accept.APIVersion(v) }},
+	{Name: "text-fields", Value: "field,...", Help: "texts in events' data that are cut when they are long, by name from the top of the data: extracted_text,message.text; the same on every node; none if not set",
+		set: func(c *Config, v string) error { c.TextFields = items(v); return textFields(c.TextFields) }},
+	{Name: "text-bytes", Default: "16KiB", Value: "size", Help: "to how many bytes of UTF-8 they are cut, between two characters; 64KiB at most",
+		set: func(c *Config, v string) (err error) { c.TextBytes, err = size(v, 1<<10, accept.MaxText); return err }},
 
 	{Name: "sync", Default: "full", Value: "mode", Help: "full, or normal: faster, but a power cut can lose the last fraction of a second",
 		set: func(c *Config, v string) error { c.Sync = v; return oneOf(v, "full", "normal") }},
@@ -233,6 +242,11 @@ func boolean(v string) (bool, error) {
 		return false, errors.New("must be true or false")
 	}
 	return b, nil
+}
+
+func textFields(names []string) error {
+	_, err := accept.NewTexts(names, accept.DefaultText)
+	return err
 }
 
 func oneOf(v string, choices ...string) error {

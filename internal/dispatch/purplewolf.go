@@ -15,7 +15,7 @@ func (r *route) audit(p *parcel, a *surehook.Attempt) []byte {
 	tail := p.auditTail()
 	b := make([]byte, 0, len(tail)+192)
 	b = member(append(b, '{'), "schema", string(r.envelope))
-	b = member(append(b, ','), "event_id", r.id(p.event.ID))
+	b = member(append(b, ','), "event_id", r.id(p.event.WebhookID(r.Scope())))
 	b = member(append(b, ','), "delivery_id", r.id(a.ID))
 	b = member(append(b, ','), "delivered_at", Timestamp(a.CreatedAt))
 	b = append(b, `,"attempt":`...)

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"encoding/json"
 	"strconv"
 	"sync/atomic"
@@ -15,9 +16,11 @@ import (
 type parcel struct {
 	event  *surehook.Event
 	held   atomic.Int32 // rows in lanes and attempts that need it; see memory
-	bodies [5]atomic.Pointer[[]byte]
+	bodies [2 * forms]atomic.Pointer[[]byte]
 	tail   atomic.Pointer[[]byte] // of the purple-wolf envelope, whose head is another on each attempt
 }
+
+const forms = 5 // of bodies
 
 func newParcel(e *surehook.Event) *parcel { return &parcel{event: e} }
 
@@ -25,12 +28,16 @@ func newParcel(e *surehook.Event) *parcel { return &parcel{event: e} }
 // small events have in strings and bookkeeping.
 func (p *parcel) size() int { return len(p.event.Data) + 512 }
 
-func (p *parcel) body(env surehook.Envelope) []byte {
+// body gives the body under a webhook-id, which is the event's id or its alias.
+func (p *parcel) body(env surehook.Envelope, id string) []byte {
 	slot := &p.bodies[envelopeIndex(env)]
+	if id != p.event.ID {
+		slot = &p.bodies[forms+envelopeIndex(env)]
+	}
 	if b := slot.Load(); b != nil {
 		return *b
 	}
-	b := Render(p.event, env)
+	b := Render(p.event, env, id)
 	slot.Store(&b)
 	return b
 }
@@ -49,25 +56,25 @@ func envelopeIndex(env surehook.Envelope) int {
 	return 0
 }
 
-// Render makes an event's body in an envelope. The caller's data is copied
-// into it byte for byte.
-func Render(e *surehook.Event, env surehook.Envelope) []byte {
+// Render makes an event's body in an envelope, under a webhook-id. The caller's
+// data is copied into it byte for byte.
+func Render(e *surehook.Event, env surehook.Envelope, id string) []byte {
 	data := e.Data
 	if len(data) == 0 {
 		data = []byte("null")
 	}
-	b := make([]byte, 0, len(data)+len(e.ID)+len(e.Type)+128)
+	b := make([]byte, 0, len(data)+len(id)+len(e.Type)+128)
 	switch env {
 	case surehook.EnvelopePayload:
 		return data
 	case surehook.EnvelopeThin:
-		b = member(append(b, '{'), "id", e.ID)
+		b = member(append(b, '{'), "id", id)
 		b = member(append(b, ','), "type", e.Type)
 		b = member(append(b, ','), "timestamp", Timestamp(e.OccurredAt))
 		return append(b, '}')
 	case surehook.EnvelopeCloudEvents:
 		b = append(b, `{"specversion":"1.0",`...)
-		b = member(b, "id", e.ID)
+		b = member(b, "id", id)
 		b = member(append(b, ','), "source", source(e))
 		b = member(append(b, ','), "type", e.Type)
 		if len(e.Subjects) > 0 {
@@ -77,23 +84,24 @@ func Render(e *surehook.Event, env surehook.Envelope) []byte {
 		b = append(b, `,"datacontenttype":"application/json","data":`...)
 		return append(append(b, data...), '}')
 	case surehook.EnvelopePylota:
-		return append(append(pylotaHead(b, e), data...), '}')
+		return append(append(pylotaHead(b, e, id), data...), '}')
 	}
-	b = member(append(b, '{'), "id", e.ID)
+	b = member(append(b, '{'), "id", id)
 	b = member(append(b, ','), "type", e.Type)
 	b = member(append(b, ','), "timestamp", Timestamp(e.OccurredAt))
 	b = append(b, `,"data":`...)
 	return append(append(b, data...), '}')
 }
 
-// pylotaVersion is that of the envelope's form, which its receivers know.
-const pylotaVersion = "2026-10-01"
+// PylotaVersion is the envelope's api_version unless the operator sets another one.
+// Each event keeps the one that it was accepted under.
+const PylotaVersion = "2026-10-01"
 
 // pylotaHead is all of the envelope before the data. What an event hasn't is null.
-func pylotaHead(b []byte, e *surehook.Event) []byte {
-	b = member(append(b, '{'), "id", e.ID)
+func pylotaHead(b []byte, e *surehook.Event, id string) []byte {
+	b = member(append(b, '{'), "id", id)
 	b = member(append(b, ','), "type", e.Type)
-	b = member(append(b, ','), "api_version", pylotaVersion)
+	b = member(append(b, ','), "api_version", cmp.Or(e.APIVersion, PylotaVersion))
 	b = member(append(b, ','), "occurred_at", Timestamp(e.OccurredAt))
 	b = orNull(append(b, ','), "tenant_id", e.Tenant)
 	b = orNull(append(b, ','), "identity_id", e.Identity)

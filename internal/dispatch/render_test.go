@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +21,8 @@ import (
 
 var write = flag.Bool("write-golden", false, "write testdata/render.jsonl anew; only for new lines, never for changed ones")
 
-const golden = "testdata/render.jsonl"
+// golden has what each file holds: 200 bodies, and their envelopes.
+var golden = map[string][]surehook.Envelope{"testdata/render.jsonl": envelopes, "testdata/pylota.jsonl": {surehook.EnvelopePylota}}
 
 var envelopes = []surehook.Envelope{surehook.EnvelopeStandard, surehook.EnvelopePayload, surehook.EnvelopeThin, surehook.EnvelopeCloudEvents}
 
@@ -29,6 +31,9 @@ var envelopes = []surehook.Envelope{surehook.EnvelopeStandard, surehook.Envelope
 type recorded struct {
 	ID, Type, Tenant string
 	Subjects         []string          `json:",omitempty"`
+	Identity, Alias  string            `json:",omitempty"`
+	APIVersion       string            `json:",omitempty"`
+	Sequence         int64             `json:",omitempty"`
 	At               int64             // Unix ms
 	Data             []byte            // base64: no serialiser of ours touches it
 	Bodies           map[string][]byte `json:",omitempty"`
@@ -74,14 +79,30 @@ func record(i int, data string) recorded {
 	case 3:
 		g.Subjects = []string{"ünï\u2028 \u0001"}
 	}
-	return g.fill()
+	return g
+}
+
+// recordPylota is record with what that envelope has beside.
+func recordPylota(i int, data string) recorded {
+	g := record(i, data)
+	if i%3 > 0 {
+		g.Identity, g.Sequence = fmt.Sprint("ident_", i), int64(i)*int64(i)*int64(i)*int64(i)+1
+	}
+	if i%7 == 0 {
+		g.APIVersion = "2027-01-15"
+	}
+	if i%11 == 0 {
+		g.Alias = g.ID + ":0123456789abcdef"
+	}
+	return g
 }
 
 func (g recorded) event() *surehook.Event {
-	return &surehook.Event{ID: g.ID, Type: g.Type, Tenant: g.Tenant, Subjects: g.Subjects, OccurredAt: time.UnixMilli(g.At), Data: g.Data}
+	return &surehook.Event{ID: g.ID, Type: g.Type, Tenant: g.Tenant, Identity: g.Identity, Alias: g.Alias, APIVersion: g.APIVersion,
+		Sequence: g.Sequence, Subjects: g.Subjects, OccurredAt: time.UnixMilli(g.At), Data: g.Data}
 }
 
-func (g recorded) fill() recorded {
+func (g recorded) fill(envelopes []surehook.Envelope) recorded {
 	key, err := signing.SecretFromBytes(bytes.Repeat([]byte{42}, 32))
 	if err != nil {
 		panic(err)
@@ -92,10 +113,11 @@ func (g recorded) fill() recorded {
 	}
 	g.Bodies, g.Sums, g.Signatures = map[string][]byte{}, map[string]string{}, map[string]string{}
 	for _, env := range envelopes {
-		body := Render(g.event(), env)
+		id := g.event().WebhookID(surehook.ScopePlatform)
+		body := Render(g.event(), env, id)
 		sum := sha256.Sum256(body)
 		g.Sums[string(env)] = base64.StdEncoding.EncodeToString(sum[:])
-		g.Signatures[string(env)] = signer.Sign(g.ID, g.At/1000, body)
+		g.Signatures[string(env)] = signer.Sign(id, g.At/1000, body)
 		if len(body) < 300 {
 			g.Bodies[string(env)] = body
 		}
@@ -108,9 +130,16 @@ func (g recorded) fill() recorded {
 // that is retried across an upgrade.
 func TestA03_BodiesAreAsEver(t *testing.T) {
 	if *write {
-		writeGolden(t)
+		writeGolden(t, "testdata/render.jsonl", record)
+		writeGolden(t, "testdata/pylota.jsonl", recordPylota)
 	}
-	f, err := os.Open(golden)
+	for file, envelopes := range golden {
+		t.Run(filepath.Base(file), func(t *testing.T) { checkGolden(t, file, envelopes) })
+	}
+}
+
+func checkGolden(t *testing.T, file string, envelopes []surehook.Envelope) {
+	f, err := os.Open(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +152,7 @@ func TestA03_BodiesAreAsEver(t *testing.T) {
 		if err := json.Unmarshal(lines.Bytes(), &g); err != nil {
 			t.Fatal(err)
 		}
-		now := g.fill()
+		now := g.fill(envelopes)
 		for _, env := range envelopes {
 			if e := string(env); now.Sums[e] != g.Sums[e] || !bytes.Equal(now.Bodies[e], g.Bodies[e]) || now.Signatures[e] != g.Signatures[e] {
 				t.Errorf("line %d, %s: %s, was %s", n+1, e, now.Bodies[e], g.Bodies[e])
@@ -135,17 +164,17 @@ func TestA03_BodiesAreAsEver(t *testing.T) {
 	}
 }
 
-func writeGolden(t *testing.T) {
+func writeGolden(t *testing.T, file string, record func(int, string) recorded) {
 	t.Helper()
 	var out bytes.Buffer
 	for i, data := range awkward() {
-		b, err := json.Marshal(record(i, data))
+		b, err := json.Marshal(record(i, data).fill(golden[file]))
 		if err != nil {
 			t.Fatal(err)
 		}
 		out.Write(append(b, '\n'))
 	}
-	if err := os.WriteFile(golden, out.Bytes(), 0o600); err != nil {
+	if err := os.WriteFile(file, out.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -154,8 +183,8 @@ func writeGolden(t *testing.T) {
 func TestRenderedBodiesAreJSON(t *testing.T) {
 	for i, data := range awkward() {
 		g := record(i, data)
-		for _, env := range envelopes {
-			body := Render(g.event(), env)
+		for _, env := range append(envelopes[:len(envelopes):len(envelopes)], surehook.EnvelopePylota) {
+			body := Render(g.event(), env, g.ID)
 			if !json.Valid(body) {
 				t.Errorf("%s: not JSON: %s", env, body)
 			}
@@ -172,9 +201,13 @@ func TestRenderedBodiesAreJSON(t *testing.T) {
 // The body that is signed is the one that is sent: both are one slice.
 func TestBodiesAreRenderedOnce(t *testing.T) {
 	p := newParcel(&surehook.Event{ID: "evt_1", Type: "a", Data: []byte("1")})
-	for _, env := range envelopes {
-		if a, b := p.body(env), p.body(env); &a[0] != &b[0] {
+	for _, env := range []surehook.Envelope{surehook.EnvelopeStandard, surehook.EnvelopeThin, surehook.EnvelopeCloudEvents, surehook.EnvelopePylota} {
+		a, b := p.body(env, "evt_1"), p.body(env, "evt_1")
+		if &a[0] != &b[0] {
 			t.Errorf("%s was rendered twice", env)
+		}
+		if other := p.body(env, "evt_1:alias"); bytes.Equal(a, other) || &other[0] != &p.body(env, "evt_1:alias")[0] {
+			t.Errorf("%s under another id: %s", env, other)
 		}
 	}
 }
@@ -199,12 +232,12 @@ func TestPylotaEnvelope(t *testing.T) {
 		OccurredAt: time.UnixMilli(1_700_000_000_123), Data: []byte(`{ "a": 1.0 }`)}
 	want := `{"id":"evt_1","type":"message.received","api_version":"2026-10-01","occurred_at":"2023-11-14T22:13:20.123Z",` +
 		`"tenant_id":"acme","identity_id":"ali","sequence":7,"data":{ "a": 1.0 }}`
-	if got := string(Render(e, surehook.EnvelopePylota)); got != want {
+	if got := string(Render(e, surehook.EnvelopePylota, e.ID)); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	e.Tenant, e.Identity, e.Sequence = "", "", 0
 	want = strings.NewReplacer(`"acme"`, "null", `"ali"`, "null", `:7,`, `:null,`).Replace(want)
-	if got := string(Render(e, surehook.EnvelopePylota)); got != want {
+	if got := string(Render(e, surehook.EnvelopePylota, e.ID)); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

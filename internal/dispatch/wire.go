@@ -21,7 +21,8 @@ func (r *route) fields(ev *surehook.Event, a *surehook.Attempt, body []byte) []e
 	if p.SchemaHeader != "" {
 		add(p.SchemaHeader, string(r.envelope))
 	}
-	add(p.IDHeader, r.id(ev.ID))
+	id := ev.WebhookID(r.Scope())
+	add(p.IDHeader, r.id(id))
 	if p.DeliveryHeader != "" {
 		add(p.DeliveryHeader, r.id(a.ID))
 	}
@@ -30,7 +31,7 @@ func (r *route) fields(ev *surehook.Event, a *surehook.Attempt, body []byte) []e
 	}
 	ts := a.CreatedAt.Unix()
 	add(p.TimestampHeader, strconv.FormatInt(ts, 10))
-	add(p.SignatureHeader, r.signer.Sign(ev.ID, ts, body))
+	add(p.SignatureHeader, r.signer.Sign(id, ts, body))
 	if p.TimeHeader != "" {
 		add(p.TimeHeader, Timestamp(ev.OccurredAt))
 	}
@@ -46,7 +47,7 @@ func (r *route) body(p *parcel, a *surehook.Attempt) []byte {
 	if r.profile.PerAttempt {
 		return r.audit(p, a)
 	}
-	return p.body(r.envelope)
+	return p.body(r.envelope, p.event.WebhookID(r.Scope()))
 }
 
 // id is how an id stands in a request. One that a caller made up is never changed.

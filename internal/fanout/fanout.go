@@ -17,7 +17,6 @@ type Index struct {
 	mu      sync.RWMutex
 	version int64
 	byKey   map[int64]*surehook.Endpoint
-	byID    map[string]*surehook.Endpoint
 	scopes  map[scope]*bucket
 	partner map[string]string // tenant → partner
 	moves   int64             // goes up when a tenant's partner changes
@@ -44,7 +43,6 @@ type bucket struct {
 func New() *Index {
 	return &Index{
 		byKey:   make(map[int64]*surehook.Endpoint),
-		byID:    make(map[string]*surehook.Endpoint),
 		scopes:  make(map[scope]*bucket),
 		partner: make(map[string]string),
 	}
@@ -100,20 +98,24 @@ func (x *Index) Moves() int64 {
 	return x.moves
 }
 
-// PartnerOf gives the partner that an endpoint belongs to, by itself or by its
-// tenant; "" for none.
-func (x *Index) PartnerOf(e *surehook.Endpoint) string {
-	if e.Tenant == "" {
-		return e.Partner
-	}
+// Partner gives the partner that a tenant belongs to; "" for none.
+func (x *Index) Partner(tenant string) string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return x.partner[e.Tenant]
+	return x.partner[tenant]
+}
+
+// PartnerOf gives the partner whose endpoint this is, or whose tenant's; "" for
+// none.
+func (x *Index) PartnerOf(e *surehook.Endpoint) string {
+	if e.Tenant != "" {
+		return x.Partner(e.Tenant)
+	}
+	return e.Partner
 }
 
 func (x *Index) add(e *surehook.Endpoint) {
 	x.byKey[e.Key] = e
-	x.byID[e.ID] = e
 	if !e.Enabled {
 		return
 	}
@@ -143,7 +145,6 @@ func put(m map[string]map[int64]*surehook.Endpoint, name string, e *surehook.End
 
 func (x *Index) remove(e *surehook.Endpoint) {
 	delete(x.byKey, e.Key)
-	delete(x.byID, e.ID)
 	b := x.scopes[scopeOf(e)]
 	if b == nil {
 		return
@@ -184,7 +185,7 @@ func (x *Index) Match(ev *surehook.Event) ([]*surehook.Endpoint, int64) {
 		return nil, x.version
 	}
 	var out []*surehook.Endpoint
-	for _, s := range x.visible(ev) {
+	for _, s := range visible(ev) {
 		if b := x.scopes[s]; b != nil {
 			out = b.match(ev, out)
 		}
@@ -194,32 +195,16 @@ func (x *Index) Match(ev *surehook.Event) ([]*surehook.Endpoint, int64) {
 }
 
 // visible lists the scopes that can see an event.
-func (x *Index) visible(ev *surehook.Event) []scope {
-	platform := scope{}
-	if ev.Type == surehook.TypeDisabled {
-		// Told to the platform, and to the partner of the endpoint it is about.
-		if about := x.about(ev); about != "" {
-			return []scope{platform, {partner: about}}
-		}
-		return []scope{platform}
+func visible(ev *surehook.Event) []scope {
+	s := make([]scope, 1, 3) // the platform sees every event
+	// What tells of an endpoint isn't for its tenant.
+	if ev.Tenant != "" && ev.Type != surehook.TypeDisabled {
+		s = append(s, scope{tenant: ev.Tenant})
 	}
-	if ev.Tenant == "" {
-		return []scope{platform}
+	if ev.Partner != "" {
+		s = append(s, scope{partner: ev.Partner})
 	}
-	if p := x.partner[ev.Tenant]; p != "" {
-		return []scope{platform, {tenant: ev.Tenant}, {partner: p}}
-	}
-	return []scope{platform, {tenant: ev.Tenant}}
-}
-
-func (x *Index) about(ev *surehook.Event) string {
-	if e := x.byID[ev.About]; e != nil {
-		if e.Partner != "" {
-			return e.Partner
-		}
-		return x.partner[e.Tenant]
-	}
-	return x.partner[ev.Tenant]
+	return s
 }
 
 func (b *bucket) match(ev *surehook.Event, out []*surehook.Endpoint) []*surehook.Endpoint {
@@ -246,16 +231,15 @@ func keep(from map[int64]*surehook.Endpoint, ev *surehook.Event, out []*surehook
 
 // Wants tells whether one endpoint would get an event, whether or not it is
 // enabled: replay asks this.
-func (x *Index) Wants(e *surehook.Endpoint, ev *surehook.Event) bool {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
+func Wants(e *surehook.Endpoint, ev *surehook.Event) bool {
 	if ev.Type == surehook.TypeTest || e.ID == ev.About {
 		return false
 	}
-	return slices.Contains(x.visible(ev), scopeOf(e)) && matchesType(e.EventTypes, ev.Type) && filters(e, ev)
+	return slices.Contains(visible(ev), scopeOf(e)) && MatchesType(e.EventTypes, ev.Type) && filters(e, ev)
 }
 
-func matchesType(patterns []string, typ string) bool {
+// MatchesType tells whether a type is among the patterns of an endpoint.
+func MatchesType(patterns []string, typ string) bool {
 	for _, p := range patterns {
 		if p == "*" || p == typ {
 			return true

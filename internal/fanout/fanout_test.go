@@ -34,12 +34,15 @@ func keys(es []*surehook.Endpoint) []int64 {
 // check asks both ways of matching, which must agree.
 func check(t testing.TB, x *Index, all []*surehook.Endpoint, ev *surehook.Event, want ...int64) {
 	t.Helper()
+	if ev.About == "" {
+		ev.Partner = x.Partner(ev.Tenant) // as an append does
+	}
 	got, _ := x.Match(ev)
 	if !slices.Equal(keys(got), want) {
 		t.Errorf("%+v is for %v, want %v", ev, keys(got), want)
 	}
 	for _, e := range all {
-		if x.Wants(e, ev) != slices.Contains(want, e.Key) {
+		if Wants(e, ev) != slices.Contains(want, e.Key) {
 			t.Errorf("%+v: Wants says otherwise of %d", ev, e.Key)
 		}
 	}
@@ -101,10 +104,15 @@ func TestScopes(t *testing.T) {
 	check(t, x, all, &surehook.Event{Type: "t", Tenant: "p"}, 1) // a partner's name isn't a tenant's
 	check(t, x, all, &surehook.Event{Type: surehook.TypeTest, Tenant: "t1"})
 	// What the platform says of an endpoint is for the platform and that endpoint's partner, and never for itself.
-	check(t, x, all, &surehook.Event{Type: surehook.TypeDisabled, Tenant: "t1", About: "whk_2"}, 1, 4)
+	check(t, x, all, &surehook.Event{Type: surehook.TypeDisabled, Tenant: "t1", Partner: "p", About: "whk_2"}, 1, 4)
 	check(t, x, all, &surehook.Event{Type: surehook.TypeDisabled, Tenant: "t2", About: "whk_3"}, 1)
-	check(t, x, all, &surehook.Event{Type: surehook.TypeDisabled, About: "whk_4"}, 1)
+	check(t, x, all, &surehook.Event{Type: surehook.TypeDisabled, Partner: "p", About: "whk_4"}, 1)
+	check(t, x, all, &surehook.Event{Type: surehook.TypeDisabled, Partner: "p", About: "whk_gone"}, 1, 4)
 	check(t, x, all, &surehook.Event{Type: surehook.TypeDisabled, About: "whk_1"})
+	// What was accepted before a tenant went to another partner stays with the first.
+	if old := (&surehook.Event{Type: "t", Tenant: "t1", Partner: "p"}); Wants(all[4], old) || !Wants(all[3], old) {
+		t.Error("a partner sees what was another's")
+	}
 	x.SetPartner("t1", "")
 	check(t, x, all, &surehook.Event{Type: "t", Tenant: "t1"}, 1, 2)
 }
@@ -132,7 +140,7 @@ func TestNothingStaysOfTheDeleted(t *testing.T) {
 		x.Apply([]*surehook.Endpoint{&gone}, 2*key+1)
 		x.SetPartner(e.Tenant, "")
 	}
-	if n := len(x.byKey) + len(x.byID) + len(x.scopes) + len(x.partner); n != 0 {
+	if n := len(x.byKey) + len(x.scopes) + len(x.partner); n != 0 {
 		t.Errorf("%d entries are left", n)
 	}
 }
@@ -157,7 +165,7 @@ func TestIndexAgreesWithALookAtAll(t *testing.T) {
 		ev := &surehook.Event{Type: rapid.SampledFrom([]string{"a", "a.b", "a.b.c", "ab.c", "b"}).Draw(r, "type"), Tenant: rapid.SampledFrom([]string{"", "t"}).Draw(r, "of")}
 		var want []int64
 		for key := int64(1); key <= 6; key++ {
-			if e := all[key]; e != nil && e.Enabled && !e.Deleted && x.Wants(e, ev) {
+			if e := all[key]; e != nil && e.Enabled && !e.Deleted && Wants(e, ev) {
 				want = append(want, key)
 			}
 		}

@@ -12,11 +12,11 @@ import (
 	"github.com/surehook/surehook/store/internal/row"
 )
 
-const keyColumns = `key, id, name, hash, hint, tenant, permissions, created_at, revoked_at, last_used_at FROM surehook.api_keys`
+const keyColumns = `key, id, name, hash, hint, tenant, partner, permissions, created_at, revoked_at, last_used_at FROM surehook.api_keys`
 
 func scanKey(r pgx.CollectableRow) (*surehook.APIKey, error) {
 	k := &surehook.APIKey{}
-	return k, r.Scan(&k.Key, &k.ID, &k.Name, &k.Hash, &k.Hint, &k.Tenant, intoList{&k.Permissions}, intoTime{&k.CreatedAt}, intoTime{&k.RevokedAt},
+	return k, r.Scan(&k.Key, &k.ID, &k.Name, &k.Hash, &k.Hint, &k.Tenant, &k.Partner, intoList{&k.Permissions}, intoTime{&k.CreatedAt}, intoTime{&k.RevokedAt},
 		intoTime{&k.LastUsedAt})
 }
 
@@ -35,9 +35,9 @@ func (s *Store) CreateKey(ctx context.Context, k *surehook.APIKey, a *surehook.A
 		if made.CreatedAt.IsZero() {
 			made.CreatedAt = at(now)
 		}
-		tag, err := tx.Exec(ctx, s.q(`INSERT INTO surehook.api_keys (key, id, name, hash, hint, tenant, permissions, created_at, revoked_at, last_used_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING`),
-			made.Key, made.ID, made.Name, made.Hash, made.Hint, made.Tenant, row.List(made.Permissions), millis(made.CreatedAt), millis(made.RevokedAt),
+		tag, err := tx.Exec(ctx, s.q(`INSERT INTO surehook.api_keys (key, id, name, hash, hint, tenant, partner, permissions, created_at, revoked_at, last_used_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT DO NOTHING`),
+			made.Key, made.ID, made.Name, made.Hash, made.Hint, made.Tenant, made.Partner, row.List(made.Permissions), millis(made.CreatedAt), millis(made.RevokedAt),
 			millis(made.LastUsedAt))
 		if err != nil {
 			return err

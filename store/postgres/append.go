@@ -25,12 +25,14 @@ const appendSQL = `WITH t AS MATERIALIZED (
 ), i AS MATERIALIZED (
 	SELECT i.*, t.ms, ((t.ms - 1577836800000) << 22) | (i.low & 4194303) AS key
 	FROM unnest($4::int[], $5::bigint[], $6::bigint[], $7::bigint[], $8::text[], $9::text[], $10::bytea[], $11::text[], $12::text[],
-		$13::text[], $14::text[], $15::bigint[], $16::text[], $17::text[], $18::bytea[])
-		i(n, low, version, outbox, tenant, id, hash, type, identity, owner, subjects, occurred_at, trace, about, data), t
+		$13::text[], $14::text[], $15::bigint[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::bytea[])
+		i(n, low, version, outbox, tenant, id, hash, type, identity, owner, subjects, occurred_at, trace, about, partner, alias, api_version, data), t
 	WHERE i.version = t.config AND (i.outbox = 0 OR i.outbox IN (SELECT id FROM o))
 ), k AS (
-	INSERT INTO surehook.event_keys (id, tenant, key, hash) SELECT id, tenant, key, hash FROM i ORDER BY id, tenant, n
-	ON CONFLICT DO NOTHING RETURNING key
+	INSERT INTO surehook.event_keys (id, tenant, key, hash)
+	SELECT CASE WHEN alias <> '' THEN id || ' ' || tenant ELSE id END, tenant, key, hash FROM i
+	WHERE alias <> '' OR NOT EXISTS (SELECT FROM surehook.event_keys y WHERE y.id = i.id || ' ' || i.tenant OFFSET 0)
+	ORDER BY id, tenant, n ON CONFLICT DO NOTHING RETURNING key
 ), s AS (
 	SELECT i.key, i.tenant, i.owner, w.last + row_number() OVER (PARTITION BY i.tenant, i.owner ORDER BY i.n) AS sequence
 	FROM i JOIN k ON k.key = i.key JOIN surehook.owners w ON w.tenant = i.tenant AND w.owner = i.owner WHERE i.owner <> ''
@@ -38,14 +40,16 @@ const appendSQL = `WITH t AS MATERIALIZED (
 	UPDATE surehook.owners w SET last = m.last FROM (SELECT tenant, owner, max(sequence) AS last FROM s GROUP BY tenant, owner) m
 	WHERE w.tenant = m.tenant AND w.owner = m.owner
 ), e AS (
-	INSERT INTO surehook.events (key, tenant, id, type, identity, owner, sequence, subjects, occurred_at, created_at, trace, about, data)
-	SELECT i.key, i.tenant, i.id, i.type, i.identity, i.owner, coalesce(s.sequence, 0), i.subjects, i.occurred_at, i.ms, i.trace, i.about, i.data
+	INSERT INTO surehook.events (key, tenant, id, type, identity, owner, sequence, subjects, occurred_at, created_at, trace, about, partner, alias,
+		api_version, data)
+	SELECT i.key, i.tenant, i.id, i.type, i.identity, i.owner, coalesce(s.sequence, 0), i.subjects, i.occurred_at, i.ms, i.trace, i.about, i.partner, i.alias,
+		i.api_version, i.data
 	FROM i JOIN k ON k.key = i.key LEFT JOIN s ON s.key = i.key
 ), p AS (
 	INSERT INTO surehook.pending (event_key, endpoint_key, id, owner, due, order_key, sequence, attempt, first_attempt, size)
 	SELECT i.key, x.endpoint_key, x.id, CASE WHEN x.owned THEN (SELECT epoch FROM me) END, i.ms, nullif(x.order_key, 0), coalesce(s.sequence, 0),
 		0, 1, length(i.data)
-	FROM unnest($19::int[], $20::bigint[], $21::bigint[], $22::bool[], $23::bigint[]) x(n, endpoint_key, id, owned, order_key)
+	FROM unnest($22::int[], $23::bigint[], $24::bigint[], $25::bool[], $26::bigint[]) x(n, endpoint_key, id, owned, order_key)
 	JOIN i ON i.n = x.n JOIN k ON k.key = i.key LEFT JOIN s ON s.key = i.key
 )
 SELECT i.n, i.key, t.ms, (SELECT epoch FROM me), k.key IS NOT NULL, coalesce(s.sequence, 0), t.config
@@ -155,6 +159,7 @@ func (s *Store) tryAppend(jobs []*appendJob) error {
 		}
 		return wrap(err)
 	}
+	s.appendAliased(ctx, epoch, b)
 	if err := s.answer(ctx, b); err != nil {
 		s.doubt(epoch) // what was stored is held, and its lanes will never hear of it
 		return wrap(err)
@@ -214,7 +219,7 @@ func (s *Store) answer(ctx context.Context, b *appendBatch) error {
 			twins = append(twins, r)
 		case stored:
 			e := item.Event
-			e.Key, e.CreatedAt, e.Sequence = r.key, at(r.ms), r.sequence
+			e.Key, e.CreatedAt, e.Sequence, e.Alias = r.key, at(r.ms), r.sequence, r.alias
 			*out = surehook.Appended{EventKey: r.key}
 			if len(item.Targets) > 0 {
 				out.Deliveries = make([]surehook.Delivery, len(item.Targets))
@@ -250,8 +255,8 @@ func (s *Store) answerTwins(ctx context.Context, twins []*ref) error {
 	var id, tenant string
 	var f found
 	if err := s.change(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, s.q(`SELECT k.id, k.tenant, k.key, k.hash FROM unnest($1::text[], $2::text[]) x(id, tenant)
-			JOIN surehook.event_keys k ON k.id = x.id AND k.tenant = x.tenant`), ids, tenants)
+		rows, err := tx.Query(ctx, s.q(`SELECT x.id, k.tenant, k.key, k.hash FROM unnest($1::text[], $2::text[]) x(id, tenant)
+			JOIN surehook.event_keys k ON k.id IN (x.id, x.id || ' ' || x.tenant) AND k.tenant = x.tenant`), ids, tenants)
 		if err != nil {
 			return err
 		}
@@ -271,8 +276,8 @@ func (s *Store) answerTwins(ctx context.Context, twins []*ref) error {
 	for _, r := range twins {
 		f, ok := known[[2]string{r.item.Event.ID, r.item.Event.Tenant}]
 		switch {
-		case !ok: // it went between the two statements: retention is that quick only with very old ids
-			*r.out = surehook.Appended{Err: unavailable("the event's id was just being removed", nil)}
+		case !ok: // it went between the two statements, or appendAliased got nowhere
+			*r.out = surehook.Appended{Err: unavailable("an event with this id was just in the way", nil)}
 		case bytes.Equal(f.hash, r.hash):
 			*r.out = surehook.Appended{Duplicate: true, EventKey: f.key}
 		default:

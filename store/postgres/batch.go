@@ -22,12 +22,13 @@ const (
 
 // ref is one event of a batch: where it comes from, and what was answered.
 type ref struct {
-	job  *appendJob
-	item *surehook.Append
-	out  *surehook.Appended
-	hash []byte
-	low  int64   // the id that its key is made of
-	ids  []int64 // of its pending rows
+	job   *appendJob
+	item  *surehook.Append
+	out   *surehook.Appended
+	hash  []byte
+	low   int64   // the id that its key is made of
+	ids   []int64 // of its pending rows
+	alias string  // its webhook-id, where another tenant's event has its id
 
 	state         int
 	key, sequence int64
@@ -40,6 +41,7 @@ type appendBatch struct {
 	config  int64       // the configuration's version, as the transaction saw it
 	owners  [][2]string // tenant and owner of the events that get a sequence, sorted
 	careful bool        // it takes more than one statement
+	from    []int32     // of a part of another batch: the places there
 }
 
 func (s *Store) newAppendBatch(ctx context.Context, jobs []*appendJob) (*appendBatch, error) {
@@ -80,7 +82,7 @@ func (b *appendBatch) args(epoch int64) []any {
 	var outbox, outboxVersion []int64
 	num := make([]int32, 0, n)
 	low, version, from, occurred := make([]int64, 0, n), make([]int64, 0, n), make([]int64, 0, n), make([]int64, 0, n)
-	text := make([][]string, 8)
+	text := make([][]string, 11)
 	for i := range text {
 		text[i] = make([]string, 0, n)
 	}
@@ -98,7 +100,7 @@ func (b *appendBatch) args(epoch int64) []any {
 			outbox, outboxVersion = append(outbox, r.item.Outbox), append(outboxVersion, r.job.version)
 		}
 		num, low, version, from = append(num, int32(i)), append(low, r.low), append(version, r.job.version), append(from, r.item.Outbox)
-		for c, v := range [...]string{e.Tenant, e.ID, e.Type, e.Identity, e.Owner, row.List(e.Subjects), e.Trace, e.About} {
+		for c, v := range [...]string{e.Tenant, e.ID, e.Type, e.Identity, e.Owner, row.List(e.Subjects), e.Trace, e.About, e.Partner, r.alias, e.APIVersion} {
 			text[c] = append(text[c], v)
 		}
 		occurred, hash, data = append(occurred, millis(e.OccurredAt)), append(hash, r.hash), append(data, orEmpty(e.Data))
@@ -112,7 +114,7 @@ func (b *appendBatch) args(epoch int64) []any {
 		}
 	}
 	return []any{epoch, outbox, outboxVersion, num, low, version, from, text[0], text[1], hash, text[2], text[3], text[4], text[5], occurred,
-		text[6], text[7], data, pn, endpoint, id, owned, order}
+		text[6], text[7], text[8], text[9], text[10], data, pn, endpoint, id, owned, order}
 }
 
 func orEmpty(b []byte) []byte {
@@ -138,6 +140,9 @@ func (s *Store) appendTx(ctx context.Context, epoch int64, b *appendBatch) error
 			return err
 		}
 		if err := s.appendRows(ctx, tx, epoch, b); err != nil {
+			return err
+		}
+		if err := s.aliasForeign(ctx, tx, b); err != nil {
 			return err
 		}
 		for _, r := range joining {

@@ -21,10 +21,10 @@ func (s *Store) PutEventType(ctx context.Context, t *surehook.EventType, a *sure
 		if put.CreatedAt.IsZero() {
 			put.CreatedAt = put.UpdatedAt
 		}
-		if err := tx.QueryRow(ctx, s.q(`INSERT INTO surehook.event_types (name, description, example, schema, validate, created_at, updated_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7)
-			ON CONFLICT (name) DO UPDATE SET description = $2, example = $3, schema = $4, validate = $5, updated_at = $7 RETURNING created_at`),
-			put.Name, put.Description, put.Example, put.Schema, put.Validate, millis(put.CreatedAt), now).Scan(intoTime{&put.CreatedAt}); err != nil {
+		if err := tx.QueryRow(ctx, s.q(`INSERT INTO surehook.event_types (name, description, example, schema, validate, created_at, updated_at, requires)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+			ON CONFLICT (name) DO UPDATE SET description = $2, example = $3, schema = $4, validate = $5, updated_at = $7, requires = $8 RETURNING created_at`),
+			put.Name, put.Description, put.Example, put.Schema, put.Validate, millis(put.CreatedAt), now, put.Requires).Scan(intoTime{&put.CreatedAt}); err != nil {
 			return err
 		}
 		return s.putAudit(ctx, tx, now, a)
@@ -39,8 +39,8 @@ func (s *Store) PutEventType(ctx context.Context, t *surehook.EventType, a *sure
 func (s *Store) EventTypes(ctx context.Context) ([]*surehook.EventType, error) {
 	return list(ctx, s, func(r pgx.CollectableRow) (*surehook.EventType, error) {
 		t := &surehook.EventType{}
-		return t, r.Scan(&t.Name, &t.Description, &t.Example, &t.Schema, &t.Validate, intoTime{&t.CreatedAt}, intoTime{&t.UpdatedAt})
-	}, `SELECT name, description, example, schema, validate, created_at, updated_at FROM surehook.event_types ORDER BY name`)
+		return t, r.Scan(&t.Name, &t.Description, &t.Example, &t.Schema, &t.Validate, intoTime{&t.CreatedAt}, intoTime{&t.UpdatedAt}, &t.Requires)
+	}, `SELECT name, description, example, schema, validate, created_at, updated_at, requires FROM surehook.event_types ORDER BY name`)
 }
 
 // DeleteEventType implements surehook.Catalogue.

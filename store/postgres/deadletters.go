@@ -27,6 +27,9 @@ func (s *Store) ListDeadLetters(ctx context.Context, f surehook.DeadLetterFilter
 	if f.Tenant != "" {
 		q.add(`e.tenant = ?`, f.Tenant)
 	}
+	if f.Partner != "" {
+		q.add(`e.partner = ?`, f.Partner)
+	}
 	q.keysWithin(`d.key`, f.Since, f.Until)
 	q.within(`d.created_at`, f.Since, f.Until)
 	return list(ctx, s, scanLetter, `SELECT `+letterColumns+q.where()+` ORDER BY d.key DESC`+q.limit(p), q.args...)

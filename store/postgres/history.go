@@ -11,17 +11,21 @@ import (
 	"github.com/surehook/surehook/store/internal/row"
 )
 
-// Event implements surehook.History. Of several tenants' events with one id,
-// the newest is given.
+// Event implements surehook.History.
 func (s *Store) Event(ctx context.Context, tenant *string, id string) (*surehook.Event, error) {
 	var q query
-	q.add(`id = ?`, id)
 	if tenant != nil {
-		q.add(`tenant = ?`, *tenant)
+		q.add(`id IN (?, ?) AND tenant = ?`, id, sharedID(id, *tenant), *tenant)
+	} else {
+		q.add(`id = ?`, id)
 	}
 	var e *surehook.Event
 	err := s.read(ctx, func(tx pgx.Tx) error {
 		key, err := one(ctx, tx, "event", pgx.RowTo[int64], s.q(`SELECT key FROM surehook.event_keys`+q.where()+` ORDER BY key DESC LIMIT 1`), q.args...)
+		if of, aliased := row.Unalias(id); aliased && tenant == nil && surehook.CodeOf(err) == surehook.NotFound {
+			e, err = s.eventByAlias(ctx, tx, of, id)
+			return err
+		}
 		if err != nil {
 			return err
 		}
@@ -30,6 +34,16 @@ func (s *Store) Event(ctx context.Context, tenant *string, id string) (*surehook
 		return err
 	})
 	return e, err
+}
+
+// eventByAlias looks among the events that have the id behind other tenants.
+func (s *Store) eventByAlias(ctx context.Context, tx pgx.Tx, id, alias string) (*surehook.Event, error) {
+	const many = 1000
+	keys, err := collect(ctx, tx, pgx.RowTo[int64], s.q(`SELECT key FROM surehook.event_keys WHERE id >= $1 AND id < $2 ORDER BY id LIMIT $3`), id+" ", id+"!", many)
+	if err != nil {
+		return nil, err
+	}
+	return one(ctx, tx, "event", scanEventData, s.q(`SELECT `+eventColumns+`, e.data FROM surehook.events e WHERE e.key = ANY($1) AND e.alias = $2`), keys, alias)
 }
 
 const eventByKey = `SELECT ` + eventColumns + `, e.data FROM surehook.events e WHERE e.key = $1`
@@ -69,6 +83,9 @@ func eventQuery(f surehook.EventFilter, p surehook.Page) (string, []any) {
 	q.within(`e.created_at`, f.Since, f.Until)
 	if f.Tenant != "" {
 		q.add(`e.tenant = ? AND e.tenant <> ''`, f.Tenant) // the second half lets the partial index in
+	}
+	if f.Partner != "" {
+		q.add(`e.partner = ? AND e.partner <> ''`, f.Partner)
 	}
 	switch prefix, ok := strings.CutSuffix(f.Type, ".*"); {
 	case ok:
@@ -112,7 +129,7 @@ const succeeded = `x.status = 1 AND x.flags & 2 = 0
 // for each row, in one partition, whatever the server thinks of the number of
 // rows.
 func names(of string) string {
-	return ` LEFT JOIN LATERAL (SELECT id, type, tenant FROM surehook.events WHERE key = ` + of + `.event_key OFFSET 0) e ON true
+	return ` LEFT JOIN LATERAL (SELECT id, type, tenant, partner FROM surehook.events WHERE key = ` + of + `.event_key OFFSET 0) e ON true
 	LEFT JOIN surehook.endpoints w ON w.key = ` + of + `.endpoint_key`
 }
 

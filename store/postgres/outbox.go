@@ -12,7 +12,7 @@ import (
 
 // outboxSQL reads what waits, oldest first, each with the endpoints that are
 // younger than the commit that brought it.
-const outboxSQL = `SELECT b.id, b.tenant, b.event_id, b.type, b.identity, b.owner, b.subjects, b.occurred_at, b.trace, b.about, b.data,
+const outboxSQL = `SELECT b.id, b.tenant, b.event_id, b.type, b.identity, b.owner, b.subjects, b.occurred_at, b.trace, b.about, b.partner, b.data,
 	ARRAY(SELECT e.key FROM surehook.endpoints e WHERE e.made_at >= b.created_at AND pg_visible_in_snapshot(b.xid, e.made_in))
 	FROM surehook.outbox b JOIN (SELECT id, sum(size) OVER (ORDER BY id) - size AS before
 		FROM (SELECT id, length(data) AS size FROM surehook.outbox ORDER BY id LIMIT $1) x) y ON y.id = b.id
@@ -46,7 +46,7 @@ func (s *Store) readOutbox(ctx context.Context, limit int) ([]surehook.OutboxEve
 			o := surehook.OutboxEvent{Event: e}
 			var subjects string
 			var occurred int64
-			err := r.Scan(&o.ID, &e.Tenant, &e.ID, &e.Type, &e.Identity, &e.Owner, &subjects, &occurred, &e.Trace, &e.About, &e.Data, &o.NotFor)
+			err := r.Scan(&o.ID, &e.Tenant, &e.ID, &e.Type, &e.Identity, &e.Owner, &subjects, &occurred, &e.Trace, &e.About, &e.Partner, &e.Data, &o.NotFor)
 			if err == nil {
 				e.OccurredAt = at(occurred)
 				e.Subjects, err = row.ParseList(subjects)
@@ -74,11 +74,11 @@ func (s *Store) markAsleep(ctx context.Context, asleep bool) error {
 // was, and tells whether it did.
 func (s *Store) putOutbox(ctx context.Context, tx pgx.Tx, e *surehook.Event) (bool, error) {
 	h := e.ContentHash()
-	tag, err := tx.Exec(ctx, s.q(`INSERT INTO surehook.outbox (tenant, event_id, type, identity, owner, subjects, occurred_at, trace, about, hash, data)
-		SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11
-		WHERE NOT EXISTS (SELECT FROM surehook.event_keys k WHERE k.id = $2 AND k.tenant = $1)
+	tag, err := tx.Exec(ctx, s.q(`INSERT INTO surehook.outbox (tenant, event_id, type, identity, owner, subjects, occurred_at, trace, about, partner, hash, data)
+		SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12
+		WHERE NOT EXISTS (SELECT FROM surehook.event_keys k WHERE k.id IN ($2, $13) AND k.tenant = $1)
 		AND NOT EXISTS (SELECT FROM surehook.outbox b WHERE b.event_id = $2 AND b.tenant = $1)`),
-		e.Tenant, e.ID, e.Type, e.Identity, e.Owner, row.List(e.Subjects), millis(e.OccurredAt), e.Trace, e.About, h[:], orEmpty(e.Data))
+		e.Tenant, e.ID, e.Type, e.Identity, e.Owner, row.List(e.Subjects), millis(e.OccurredAt), e.Trace, e.About, e.Partner, h[:], orEmpty(e.Data), sharedID(e.ID, e.Tenant))
 	return tag.RowsAffected() == 1, err
 }
 
@@ -91,9 +91,9 @@ func (s *Store) joinOutbox(ctx context.Context, tx pgx.Tx, r *ref) error {
 	}
 	var hash []byte
 	err = tx.QueryRow(ctx, s.q(`SELECT x.key, x.hash FROM (
-		SELECT k.key, k.hash, 0 AS place FROM surehook.event_keys k WHERE k.id = $1 AND k.tenant = $2
+		SELECT k.key, k.hash, 0 AS place FROM surehook.event_keys k WHERE k.id IN ($1, $3) AND k.tenant = $2
 		UNION ALL SELECT 0, b.hash, b.id FROM surehook.outbox b WHERE b.event_id = $1 AND b.tenant = $2) x ORDER BY x.place LIMIT 1`),
-		r.item.Event.ID, r.item.Event.Tenant).Scan(&r.key, &hash)
+		r.item.Event.ID, r.item.Event.Tenant, sharedID(r.item.Event.ID, r.item.Event.Tenant)).Scan(&r.key, &hash)
 	r.state = taken
 	if bytes.Equal(hash, r.hash) {
 		r.state = repeated
@@ -117,7 +117,7 @@ func (s *Store) refuse(ctx context.Context, tx pgx.Tx, b *appendBatch) error {
 	}
 	// A statement of its own, which sees what the one before has waited for.
 	rows, err := tx.Query(ctx, s.q(`SELECT x.n, surehook.clock() FROM unnest($1::int[], $2::text[], $3::text[], $4::bytea[]) x(n, id, tenant, hash)
-		JOIN surehook.event_keys k ON k.id = x.id AND k.tenant = x.tenant WHERE k.hash <> x.hash ORDER BY x.n`), n, ids, tenants, hashes)
+		JOIN surehook.event_keys k ON k.id IN (x.id, x.id || ' ' || x.tenant) AND k.tenant = x.tenant WHERE k.hash <> x.hash ORDER BY x.n`), n, ids, tenants, hashes)
 	if err != nil {
 		return err
 	}

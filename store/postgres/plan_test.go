@@ -188,7 +188,7 @@ func useEverything(t *testing.T, s *Store, event int64) {
 		use(s.EventDeliveries(ctx, event, p))
 		use(s.ListAudit(ctx, "", p))
 		use(s.ListAudit(ctx, tenant, p))
-		use(s.ListTenants(ctx, p))
+		use(s.ListTenants(ctx, "", p))
 		use(s.ListKeys(ctx, p))
 		use(s.ListEndpoints(ctx, surehook.EndpointFilter{}, p))
 	}

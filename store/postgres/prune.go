@@ -89,9 +89,9 @@ func (s *Store) pruneRows(ctx context.Context, day int64, limit int) (n int64, m
 		}
 		if there {
 			// By way of the day's events: the ids have no index by key.
-			ids, err := tx.Exec(ctx, s.q(fmt.Sprintf(`DELETE FROM surehook.event_keys k USING (SELECT x.id, x.tenant FROM surehook.%s x
-				JOIN surehook.event_keys y ON y.id = x.id AND y.tenant = x.tenant AND y.key = x.key LIMIT $1) e
-				WHERE k.id = e.id AND k.tenant = e.tenant`, partition{"events", day}.name())), limit)
+			ids, err := tx.Exec(ctx, s.q(fmt.Sprintf(`DELETE FROM surehook.event_keys k USING (SELECT y.id FROM surehook.%s x
+				JOIN surehook.event_keys y ON y.id = CASE WHEN x.alias <> '' THEN x.id || ' ' || x.tenant ELSE x.id END AND y.key = x.key LIMIT $1) e
+				WHERE k.id = e.id`, partition{"events", day}.name())), limit)
 			if err != nil {
 				return err
 			}

@@ -89,7 +89,8 @@ func (s *Store) recordAlone(ctx context.Context, o *surehook.Outcome, rules map[
 	s.log.Error("an outcome couldn't be stored as it is", "event_key", o.Delivery.EventKey, "error", err)
 	bare := *o
 	a := o.Attempt
-	bare.Attempt = &surehook.Attempt{Key: a.Key, ID: newAttemptID(millis(time.Now())), EventKey: a.EventKey, EndpointKey: a.EndpointKey, Number: a.Number,
+	bare.Attempt = &surehook.Attempt{Key: a.Key, ID: newAttemptID(millis(time.Now())), EventKey: a.EventKey, EndpointKey: a.EndpointKey,
+		EventID: a.EventID, EventType: a.EventType, EndpointID: a.EndpointID, Number: a.Number,
 		Status: a.Status, Code: a.Code, HTTPStatus: a.HTTPStatus, CreatedAt: a.CreatedAt, Duration: a.Duration, Test: a.Test}
 	one = []surehook.Outcome{bare}
 	got, err = s.record(ctx, one, rules)

@@ -45,11 +45,12 @@ func (i intoStatus) ScanInt64(v pgtype.Int8) error {
 }
 
 // eventColumns are an event without its bytes, in the order of scanEvent.
-const eventColumns = `e.key, e.tenant, e.id, e.type, e.identity, e.owner, e.sequence, e.subjects, e.occurred_at, e.created_at, e.trace, e.about, e.data IS NULL`
+const eventColumns = `e.key, e.tenant, e.id, e.type, e.identity, e.owner, e.sequence, e.subjects, e.occurred_at, e.created_at, e.trace, e.about, e.partner, e.alias, e.api_version,
+	e.data IS NULL`
 
 func eventTargets(e *surehook.Event) []any {
 	return []any{&e.Key, &e.Tenant, &e.ID, &e.Type, &e.Identity, &e.Owner, &e.Sequence, intoList{&e.Subjects}, intoTime{&e.OccurredAt},
-		intoTime{&e.CreatedAt}, &e.Trace, &e.About, &e.Erased}
+		intoTime{&e.CreatedAt}, &e.Trace, &e.About, &e.Partner, &e.Alias, &e.APIVersion, &e.Erased}
 }
 
 func scanEvent(r pgx.CollectableRow) (*surehook.Event, error) {

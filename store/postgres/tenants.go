@@ -78,9 +78,12 @@ func (s *Store) Tenant(ctx context.Context, id string) (*surehook.Tenant, error)
 }
 
 // ListTenants implements surehook.Tenants, newest first.
-func (s *Store) ListTenants(ctx context.Context, p surehook.Page) ([]*surehook.Tenant, error) {
+func (s *Store) ListTenants(ctx context.Context, partner string, p surehook.Page) ([]*surehook.Tenant, error) {
 	var q query
 	q.before(`key`, p.Cursor)
+	if partner != "" {
+		q.add(`partner = ? AND partner <> ''`, partner)
+	}
 	return list(ctx, s, scanTenant, `SELECT `+tenantColumns+q.where()+` ORDER BY key DESC`+q.limit(p), q.args...)
 }
 

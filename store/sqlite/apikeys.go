@@ -10,14 +10,14 @@ import (
 	"github.com/surehook/surehook/store/internal/row"
 )
 
-const keyColumns = `key, id, name, hash, hint, tenant, permissions, created_at, revoked_at, last_used_at FROM api_keys`
+const keyColumns = `key, id, name, hash, hint, tenant, partner, permissions, created_at, revoked_at, last_used_at FROM api_keys`
 
 func scanKey(st *sqlite3.Stmt) (*surehook.APIKey, error) {
-	permissions, err := unlist(st.ColumnRawText(6))
+	permissions, err := unlist(st.ColumnRawText(7))
 	return &surehook.APIKey{
 		Key: st.ColumnInt64(0), ID: st.ColumnText(1), Name: st.ColumnText(2), Hash: st.ColumnBlob(3, nil), Hint: st.ColumnText(4),
-		Tenant: st.ColumnText(5), Permissions: permissions, CreatedAt: at(st.ColumnInt64(7)), RevokedAt: at(st.ColumnInt64(8)),
-		LastUsedAt: at(st.ColumnInt64(9)),
+		Tenant: st.ColumnText(5), Partner: st.ColumnText(6), Permissions: permissions, CreatedAt: at(st.ColumnInt64(8)), RevokedAt: at(st.ColumnInt64(9)),
+		LastUsedAt: at(st.ColumnInt64(10)),
 	}, err
 }
 
@@ -30,9 +30,9 @@ func (s *Store) CreateKey(_ context.Context, k *surehook.APIKey, a *surehook.Aud
 		if row.CreatedAt.IsZero() {
 			row.CreatedAt = at(millis(s.now()))
 		}
-		n, err := c.exec(`INSERT INTO api_keys (key, id, name, hash, hint, tenant, permissions, created_at, revoked_at, last_used_at)
-			VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING`,
-			row.Key, row.ID, row.Name, row.Hash, row.Hint, row.Tenant, row.Permissions, row.CreatedAt, row.RevokedAt, row.LastUsedAt)
+		n, err := c.exec(`INSERT INTO api_keys (key, id, name, hash, hint, tenant, partner, permissions, created_at, revoked_at, last_used_at)
+			VALUES (?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING`,
+			row.Key, row.ID, row.Name, row.Hash, row.Hint, row.Tenant, row.Partner, row.Permissions, row.CreatedAt, row.RevokedAt, row.LastUsedAt)
 		if err != nil || n == 0 {
 			return orConflict(err, "this API key exists")
 		}

@@ -12,8 +12,10 @@ import (
 )
 
 const (
+	// An event without an alias is stored only if no other tenant's has its id.
 	insertEvent = `INSERT INTO events (key, tenant, id, type, identity, owner, sequence, subjects,
-		occurred_at, created_at, trace, about, hash, data) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (tenant, id) DO NOTHING`
+		occurred_at, created_at, trace, about, partner, alias, api_version, hash, data) SELECT ?,?2,?3,?,?,?,?,?,?,?,?,?,?,?14,?,?,?
+		WHERE ?14 <> '' OR NOT EXISTS (SELECT 1 FROM events WHERE id = ?3 AND tenant <> ?2) ON CONFLICT (tenant, id) DO NOTHING`
 	insertPending = `INSERT INTO pending (event_key, endpoint_key, id, owner, attempt, first_attempt, due, order_key, sequence)
 		VALUES (?,?,?,?,0,1,?,?,?) ON CONFLICT DO NOTHING`
 )
@@ -136,21 +138,36 @@ func (s *Store) append(c *conn, a *surehook.Append, hash []byte, now time.Time, 
 // insert stores the event unless its id is taken.
 func (s *Store) insert(c *conn, e *surehook.Event, hash []byte, now time.Time) (bool, error) {
 	// Taken anew at each run: keys ascend in the order of acceptance.
-	e.Key, e.CreatedAt, e.Sequence = s.keys.take(1), now, 0
+	e.Key, e.CreatedAt, e.Sequence, e.Alias = s.keys.take(1), now, 0, ""
 	if e.Owner == "" {
-		return insertEventRow(c, e, hash)
+		return insertOnce(c, e, hash)
 	}
 	next, err := nextSequence(c, e)
 	if err != nil {
 		return false, err
 	}
 	e.Sequence = next
-	inserted, err := insertEventRow(c, e, hash)
+	inserted, err := insertOnce(c, e, hash)
 	if err != nil || !inserted {
 		e.Sequence = 0 // an event that is there already takes none
 		return false, err
 	}
 	return true, keepSequence(c, e)
+}
+
+// insertOnce stores the event unless its tenant has one with its id. Where another
+// tenant has, it gets an alias.
+func insertOnce(c *conn, e *surehook.Event, hash []byte) (bool, error) {
+	inserted, err := insertEventRow(c, e, hash)
+	if err != nil || inserted {
+		return inserted, err
+	}
+	mine, err := c.one(`SELECT 1 FROM events WHERE tenant = ? AND id = ?`, []any{e.Tenant, e.ID}, func(*sqlite3.Stmt) error { return nil })
+	if err != nil || mine {
+		return false, err
+	}
+	e.Alias = row.Alias(e.ID)
+	return insertEventRow(c, e, hash)
 }
 
 func insertEventRow(c *conn, e *surehook.Event, hash []byte) (bool, error) {
@@ -174,8 +191,11 @@ func insertEventRow(c *conn, e *surehook.Event, hash []byte) (bool, error) {
 	h.time(10, e.CreatedAt)
 	h.text(11, e.Trace)
 	h.text(12, e.About)
-	h.blob(13, hash)
-	h.blob(14, data)
+	h.text(13, e.Partner)
+	h.text(14, e.Alias)
+	h.text(15, e.APIVersion)
+	h.blob(16, hash)
+	h.blob(17, data)
 	n, err := h.run()
 	return n == 1, err
 }

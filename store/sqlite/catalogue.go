@@ -17,9 +17,9 @@ func (s *Store) PutEventType(_ context.Context, t *surehook.EventType, a *sureho
 		if row.CreatedAt.IsZero() {
 			row.CreatedAt = row.UpdatedAt
 		}
-		if _, err := c.exec(`INSERT INTO event_types (name, description, example, schema, validate, created_at, updated_at) VALUES (?1,?2,?3,?4,?5,?6,?7)
-			ON CONFLICT (name) DO UPDATE SET description = ?2, example = ?3, schema = ?4, validate = ?5, updated_at = ?7`,
-			row.Name, row.Description, row.Example, row.Schema, row.Validate, row.CreatedAt, row.UpdatedAt); err != nil {
+		if _, err := c.exec(`INSERT INTO event_types (name, description, example, schema, validate, created_at, updated_at, requires) VALUES (?1,?2,?3,?4,?5,?6,?7,?8)
+			ON CONFLICT (name) DO UPDATE SET description = ?2, example = ?3, schema = ?4, validate = ?5, updated_at = ?7, requires = ?8`,
+			row.Name, row.Description, row.Example, row.Schema, row.Validate, row.CreatedAt, row.UpdatedAt, row.Requires); err != nil {
 			return err
 		}
 		created, err := c.int64(`SELECT created_at FROM event_types WHERE name = ?`, row.Name)
@@ -39,9 +39,10 @@ func (s *Store) PutEventType(_ context.Context, t *surehook.EventType, a *sureho
 func (s *Store) EventTypes(ctx context.Context) ([]*surehook.EventType, error) {
 	var out []*surehook.EventType
 	err := s.read(ctx, func(c *conn) error {
-		return c.each(`SELECT name, description, example, schema, validate, created_at, updated_at FROM event_types ORDER BY name`, nil, func(st *sqlite3.Stmt) error {
+		return c.each(`SELECT name, description, example, schema, validate, created_at, updated_at, requires FROM event_types ORDER BY name`, nil, func(st *sqlite3.Stmt) error {
 			out = append(out, &surehook.EventType{Name: st.ColumnText(0), Description: st.ColumnText(1), Example: st.ColumnBlob(2, nil),
-				Schema: st.ColumnBlob(3, nil), Validate: st.ColumnBool(4), CreatedAt: at(st.ColumnInt64(5)), UpdatedAt: at(st.ColumnInt64(6))})
+				Schema: st.ColumnBlob(3, nil), Validate: st.ColumnBool(4), CreatedAt: at(st.ColumnInt64(5)), UpdatedAt: at(st.ColumnInt64(6)),
+				Requires: st.ColumnText(7)})
 			return nil
 		})
 	})

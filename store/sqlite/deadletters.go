@@ -31,6 +31,9 @@ func (s *Store) ListDeadLetters(ctx context.Context, f surehook.DeadLetterFilter
 	if f.Tenant != "" {
 		q.add(`e.tenant = ?`, f.Tenant)
 	}
+	if f.Partner != "" {
+		q.add(`e.partner = ?`, f.Partner)
+	}
 	q.within(`d.created_at`, f.Since, f.Until)
 	var out []surehook.DeadLetter
 	err := s.read(ctx, func(c *conn) error {

@@ -188,6 +188,9 @@ func (s *Store) ListEndpoints(ctx context.Context, f surehook.EndpointFilter, p 
 	if f.Partner != "" {
 		q.add(`e.partner = ?`, f.Partner)
 	}
+	if f.Of != "" {
+		q.add(`(e.partner = ? OR e.tenant IN (SELECT id FROM tenants WHERE partner = ? AND partner <> ''))`, f.Of, f.Of)
+	}
 	if f.Platform {
 		q.add(`e.tenant = '' AND e.partner = ''`)
 	}

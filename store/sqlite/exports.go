@@ -53,7 +53,7 @@ var exports = map[string]export{
 	"events": {from: `events x`, order: []string{`x.key`},
 		as: map[string]string{"key": timeKey(`x.created_at`, `x.key`)}},
 	"event_keys": {from: `events x`, order: []string{`x.key`},
-		as: map[string]string{"key": timeKey(`x.created_at`, `x.key`)}},
+		as: map[string]string{"key": timeKey(`x.created_at`, `x.key`), "id": `CASE WHEN x.alias <> '' THEN x.id || ' ' || x.tenant ELSE x.id END`}},
 	"pending": {from: `pending` + eventOf, order: []string{`x.event_key`, `x.endpoint_key`},
 		as: map[string]string{"event_key": timeKey(`e.created_at`, `x.event_key`), "size": `ifnull(length(e.data), 0)`}},
 	"attempts": {from: `attempts` + eventOf, order: []string{`x.event_key`, `x.endpoint_key`, `x.number`, `x.key`},

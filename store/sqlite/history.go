@@ -11,11 +11,14 @@ import (
 	"github.com/surehook/surehook/store/internal/row"
 )
 
-// Event implements surehook.History. Of several tenants' events with one id,
-// the newest is given.
+// Event implements surehook.History.
 func (s *Store) Event(ctx context.Context, tenant *string, id string) (*surehook.Event, error) {
 	if tenant == nil {
-		return s.event(ctx, `e.id = ? ORDER BY e.key DESC LIMIT 1`, id)
+		e, err := s.event(ctx, `e.id = ? AND e.alias = ''`, id)
+		if of, aliased := row.Unalias(id); aliased && surehook.CodeOf(err) == surehook.NotFound {
+			return s.event(ctx, `e.id = ? AND e.alias = ?`, of, id)
+		}
+		return e, err
 	}
 	return s.event(ctx, `e.id = ? AND e.tenant = ?`, id, *tenant)
 }
@@ -86,6 +89,9 @@ func eventQuery(f surehook.EventFilter, low, high int64, limit int) (string, []a
 	q.within(`e.created_at`, f.Since, f.Until)
 	if f.Tenant != "" {
 		q.add(`e.tenant = ? AND e.tenant <> ''`, f.Tenant) // the second half lets the partial index in
+	}
+	if f.Partner != "" {
+		q.add(`e.partner = ? AND e.partner <> ''`, f.Partner)
 	}
 	switch prefix, ok := strings.CutSuffix(f.Type, ".*"); {
 	case ok:

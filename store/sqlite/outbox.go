@@ -11,14 +11,14 @@ import (
 	"github.com/surehook/surehook/store/internal/row"
 )
 
-const outboxColumns = `id, tenant, event_id, type, identity, owner, subjects, occurred_at, trace, about, data FROM outbox`
+const outboxColumns = `id, tenant, event_id, type, identity, owner, subjects, occurred_at, trace, about, partner, data FROM outbox`
 
 func scanOutbox(st *sqlite3.Stmt) (surehook.OutboxEvent, error) {
 	subjects, err := unlist(st.ColumnRawText(6))
 	return surehook.OutboxEvent{ID: st.ColumnInt64(0), Event: &surehook.Event{
 		Tenant: st.ColumnText(1), ID: st.ColumnText(2), Type: st.ColumnText(3), Identity: st.ColumnText(4),
 		Owner: st.ColumnText(5), Subjects: subjects, OccurredAt: at(st.ColumnInt64(7)),
-		Trace: st.ColumnText(8), About: st.ColumnText(9), Data: st.ColumnBlob(10, nil),
+		Trace: st.ColumnText(8), About: st.ColumnText(9), Partner: st.ColumnText(10), Data: st.ColumnBlob(11, nil),
 	}}, err
 }
 
@@ -59,9 +59,9 @@ func (s *Store) putOutbox(c *conn, e *surehook.Event) error {
 	if data == nil {
 		data = []byte{}
 	}
-	_, err := c.exec(`INSERT INTO outbox (id, tenant, event_id, type, identity, owner, subjects, occurred_at, trace, about, data)
-		VALUES (?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING`,
-		s.keys.take(1), e.Tenant, e.ID, e.Type, e.Identity, e.Owner, e.Subjects, e.OccurredAt, e.Trace, e.About, data)
+	_, err := c.exec(`INSERT INTO outbox (id, tenant, event_id, type, identity, owner, subjects, occurred_at, trace, about, partner, data)
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING`,
+		s.keys.take(1), e.Tenant, e.ID, e.Type, e.Identity, e.Owner, e.Subjects, e.OccurredAt, e.Trace, e.About, e.Partner, data)
 	return err
 }
 

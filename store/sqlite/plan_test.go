@@ -104,7 +104,7 @@ func useEverything(t *testing.T, s *Store) {
 		use(s.EventDeliveries(ctx, d.EventKey, p))
 		use(s.ListAudit(ctx, "", p))
 		use(s.ListAudit(ctx, "t", p))
-		use(s.ListTenants(ctx, p))
+		use(s.ListTenants(ctx, "", p))
 		use(s.ListKeys(ctx, p))
 		use(s.ListEndpoints(ctx, surehook.EndpointFilter{}, p))
 	}

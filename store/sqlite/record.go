@@ -73,7 +73,8 @@ func (s *Store) recordAlone(c *conn, o *surehook.Outcome, now time.Time, health 
 	}
 	bare := *o
 	a := o.Attempt
-	bare.Attempt = &surehook.Attempt{Key: a.Key, ID: newAttemptID(now), EventKey: a.EventKey, EndpointKey: a.EndpointKey, Number: a.Number,
+	bare.Attempt = &surehook.Attempt{Key: a.Key, ID: newAttemptID(now), EventKey: a.EventKey, EndpointKey: a.EndpointKey,
+		EventID: a.EventID, EventType: a.EventType, EndpointID: a.EndpointID, Number: a.Number,
 		Status: a.Status, Code: a.Code, HTTPStatus: a.HTTPStatus, CreatedAt: a.CreatedAt, Duration: a.Duration, Test: a.Test}
 	refused, err = c.savepoint(func() error { return s.record(c, &bare, now, health, out) })
 	o.Arrived = bare.Arrived && refused == nil

@@ -9,8 +9,8 @@ import (
 
 // eventColumns are an event without its bytes, in the order of scanEvent.
 const (
-	eventColumns     = `e.key, e.tenant, e.id, e.type, e.identity, e.owner, e.sequence, e.subjects, e.occurred_at, e.created_at, e.trace, e.about, e.data IS NULL`
-	eventColumnCount = 13
+	eventColumns     = `e.key, e.tenant, e.id, e.type, e.identity, e.owner, e.sequence, e.subjects, e.occurred_at, e.created_at, e.trace, e.about, e.partner, e.alias, e.api_version, e.data IS NULL`
+	eventColumnCount = 16
 )
 
 func scanEvent(st *sqlite3.Stmt, i int) (*surehook.Event, error) {
@@ -19,7 +19,8 @@ func scanEvent(st *sqlite3.Stmt, i int) (*surehook.Event, error) {
 		Key: st.ColumnInt64(i), Tenant: st.ColumnText(i + 1), ID: st.ColumnText(i + 2), Type: st.ColumnText(i + 3),
 		Identity: st.ColumnText(i + 4), Owner: st.ColumnText(i + 5), Sequence: st.ColumnInt64(i + 6), Subjects: subjects,
 		OccurredAt: at(st.ColumnInt64(i + 8)), CreatedAt: at(st.ColumnInt64(i + 9)), Trace: st.ColumnText(i + 10),
-		About: st.ColumnText(i + 11), Erased: st.ColumnBool(i + 12),
+		About: st.ColumnText(i + 11), Partner: st.ColumnText(i + 12), Alias: st.ColumnText(i + 13), APIVersion: st.ColumnText(i + 14),
+		Erased: st.ColumnBool(i + 15),
 	}, err
 }
 

@@ -71,9 +71,12 @@ func (s *Store) Tenant(ctx context.Context, id string) (*surehook.Tenant, error)
 }
 
 // ListTenants implements surehook.Tenants, newest first.
-func (s *Store) ListTenants(ctx context.Context, p surehook.Page) ([]*surehook.Tenant, error) {
+func (s *Store) ListTenants(ctx context.Context, partner string, p surehook.Page) ([]*surehook.Tenant, error) {
 	var q query
 	q.before(`key`, p.Cursor)
+	if partner != "" {
+		q.add(`partner = ? AND partner <> ''`, partner)
+	}
 	var out []*surehook.Tenant
 	err := s.read(ctx, func(c *conn) error {
 		return c.each(`SELECT key, id, name, partner, events_days, created_at FROM tenants`+q.where()+` ORDER BY key DESC LIMIT ?`, q.with(row.PageSize(p)), func(st *sqlite3.Stmt) error {

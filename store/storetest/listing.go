@@ -179,7 +179,7 @@ func listAdmin(e *env) {
 		tenant()
 		key()
 	}
-	page(e, "tenants", func(p surehook.Page) ([]*surehook.Tenant, error) { return e.s.ListTenants(e.ctx, p) },
+	page(e, "tenants", func(p surehook.Page) ([]*surehook.Tenant, error) { return e.s.ListTenants(e.ctx, "", p) },
 		func(t *surehook.Tenant) int64 { return t.Key }, tenant)
 	page(e, "keys", func(p surehook.Page) ([]*surehook.APIKey, error) { return e.s.ListKeys(e.ctx, p) },
 		func(k *surehook.APIKey) int64 { return k.Key }, key)

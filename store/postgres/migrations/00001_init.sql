@@ -49,6 +49,9 @@ CREATE TABLE surehook.events (
     created_at  bigint NOT NULL,
     trace       text NOT NULL,
     about       text NOT NULL,
+    partner     text NOT NULL,
+    alias       text NOT NULL, -- the webhook-id for those who see the event that had the id before
+    api_version text NOT NULL, -- of the pylota envelope, so that a body stays as it is
     data        bytea,
     PRIMARY KEY (key)
 ) PARTITION BY RANGE (key);
@@ -56,14 +59,18 @@ CREATE INDEX events_tenant ON surehook.events (tenant, key) WHERE tenant <> '';
 -- Those that occurred long before or after they were accepted: a window of time
 -- can't find them by their keys.
 CREATE INDEX events_odd ON surehook.events (occurred_at) WHERE abs(occurred_at - created_at) > 3600000;
+CREATE INDEX events_partner ON surehook.events (partner, key) WHERE partner <> '';
 
--- Ids are unique over all partitions. hash tells a repeat from a conflict.
+-- Ids are unique over all partitions, by tenant: id is an event's, and where another
+-- tenant's has it, the id, a space and the tenant (neither can hold a space). So
+-- one of several that are added at once is the first. hash tells a repeat from a
+-- conflict.
 CREATE TABLE surehook.event_keys (
-    id     text NOT NULL,
+    id     text COLLATE "C" NOT NULL,
     tenant text NOT NULL,
     key    bigint NOT NULL,
     hash   bytea NOT NULL,
-    PRIMARY KEY (id, tenant)
+    PRIMARY KEY (id)
 );
 
 -- The last sequence of each owner.
@@ -114,6 +121,7 @@ CREATE TABLE surehook.outbox (
     occurred_at bigint NOT NULL,
     trace       text NOT NULL,
     about       text NOT NULL,
+    partner     text NOT NULL DEFAULT '',
     hash        bytea NOT NULL,
     data        bytea NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
@@ -210,6 +218,7 @@ CREATE TABLE surehook.tenants (
     events_days integer NOT NULL DEFAULT 0, -- how long its events are kept; 0: as everybody's
     created_at  bigint NOT NULL
 );
+CREATE INDEX tenants_partner ON surehook.tenants (partner, key) WHERE partner <> '';
 CREATE INDEX tenants_days ON surehook.tenants (id) WHERE events_days > 0;
 
 CREATE TABLE surehook.partners (
@@ -236,6 +245,7 @@ CREATE TABLE surehook.api_keys (
     hash         bytea NOT NULL UNIQUE,
     hint         text NOT NULL,
     tenant       text NOT NULL,
+    partner      text NOT NULL,
     permissions  text NOT NULL,
     created_at   bigint NOT NULL,
     revoked_at   bigint NOT NULL,
@@ -248,6 +258,7 @@ CREATE TABLE surehook.event_types (
     example     bytea,
     schema      bytea,
     validate    boolean NOT NULL,
+    requires    text NOT NULL, -- permission of a key that subscribes or replays
     created_at  bigint NOT NULL,
     updated_at  bigint NOT NULL
 );
@@ -385,7 +396,7 @@ BEGIN
     hash := surehook.content_hash(parts || bytes);
     IF given THEN
         SELECT x.hash INTO known FROM (
-            SELECT k.hash, 0 AS place FROM surehook.event_keys k WHERE k.id = enqueue.id AND k.tenant = enqueue.tenant
+            SELECT k.hash, 0 AS place FROM surehook.event_keys k WHERE k.id IN (enqueue.id, enqueue.id || ' ' || enqueue.tenant) AND k.tenant = enqueue.tenant
             UNION ALL SELECT b.hash, b.id FROM surehook.outbox b WHERE b.event_id = enqueue.id AND b.tenant = enqueue.tenant
         ) x ORDER BY x.place LIMIT 1;
         IF known = hash THEN
