@@ -211,11 +211,11 @@ func testDisabledIsNeverLost(t *testing.T, b *bed) {
 	b.hook(watcher, func(w *engine.Webhook) { w.EventTypes = []string{surehook.TypeDisabled} })
 	r := receivertest.New(t, always(receivertest.Answer{Status: 410}))
 	ep, _ := b.hook(r, func(w *engine.Webhook) { w.EventTypes = []string{"a"} })
-	b.wrap = func(s surehook.Store) surehook.Store { return deaf{s} }
+	b.wrap = func(s surehook.Store) surehook.Store { return unread{s} }
 	b.restart()
 	b.publish("a", "1")
 	b.until("it is disabled", func() bool { return !b.endpoint(ep.ID).Enabled })
-	waiting, err := b.Engine.Store().(deaf).Store.Outbox(t.Context(), 10)
+	waiting, err := b.Engine.Store().(unread).Store.Outbox(t.Context(), 10)
 	if err != nil || len(waiting) != 1 || waiting[0].Event.About != ep.ID {
 		t.Fatalf("%+v, %v", waiting, err)
 	}
@@ -233,8 +233,8 @@ func testDisabledIsNeverLost(t *testing.T, b *bed) {
 	}
 }
 
-// deaf is a store whose outbox nobody reads: as if the process ended before.
-type deaf struct{ surehook.Store }
+// unread is a store whose outbox nobody reads: as if the process ended before.
+type unread struct{ surehook.Store }
 
 // Outbox implements surehook.Appender.
-func (deaf) Outbox(context.Context, int) ([]surehook.OutboxEvent, error) { return nil, nil }
+func (unread) Outbox(context.Context, int) ([]surehook.OutboxEvent, error) { return nil, nil }
