@@ -59,9 +59,10 @@ func or[T comparable](v, otherwise T) T {
 // Field is one header field, sent in the given order and spelling.
 type Field struct{ Name, Value string }
 
-// Request is one POST.
+// Request is one POST, or one GET.
 type Request struct {
 	Target         *Target
+	Get            bool    // ask for something; there is no body then
 	Header         []Field // reserved names are left out; see ReservedHeader
 	Body           []byte
 	Timeout        time.Duration // of the whole attempt; 0: 15 s

@@ -1,5 +1,5 @@
 // Package egress performs exactly one delivery attempt: it judges a URL,
-// resolves and dials under the guard, sends one POST and reads a bounded
+// resolves and dials under the guard, sends one request and reads a bounded
 // answer.
 //
 // What it guarantees:

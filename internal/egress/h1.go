@@ -79,6 +79,8 @@ func (c *conn) write(r *Request) error {
 	small := len(r.Body) <= copyLimit
 	var err error
 	switch {
+	case r.Get:
+		_, err = c.nc.Write(b)
 	case small:
 		b = append(b, r.Body...)
 		_, err = c.nc.Write(b)
@@ -98,7 +100,12 @@ func (c *conn) write(r *Request) error {
 }
 
 func appendHead(b []byte, r *Request) []byte {
-	b = append(b, r.Target.head...)
+	if r.Get {
+		b = append(b, http.MethodGet...)
+		b = append(b, r.Target.head[len(http.MethodPost):]...)
+	} else {
+		b = append(b, r.Target.head...)
+	}
 	for i := range r.Header {
 		f := &r.Header[i]
 		if ReservedHeader(f.Name) {
@@ -108,6 +115,9 @@ func appendHead(b []byte, r *Request) []byte {
 		b = append(b, ": "...)
 		b = append(b, f.Value...)
 		b = append(b, "\r\n"...)
+	}
+	if r.Get {
+		return append(b, "\r\n"...)
 	}
 	b = append(b, "Content-Length: "...)
 	b = strconv.AppendInt(b, int64(len(r.Body)), 10)

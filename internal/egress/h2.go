@@ -55,7 +55,10 @@ func h2Request(ctx context.Context, r *Request) *http.Request {
 		ContentLength: int64(len(r.Body)),
 		GetBody:       func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(r.Body)), nil },
 	}
-	if len(r.Body) == 0 {
+	if r.Get {
+		req.Method, req.ContentLength = http.MethodGet, 0
+	}
+	if len(r.Body) == 0 || r.Get {
 		req.Body, req.GetBody = http.NoBody, nil
 	}
 	for _, f := range r.Header {
