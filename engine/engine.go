@@ -24,6 +24,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"net/url"
 	"sync"
@@ -55,7 +56,10 @@ type Options struct {
 	RootCAs            *x509.CertPool
 	ClientCertificates []tls.Certificate
 	Resolver           egress.Resolver // the system's
-	DNSCache           time.Duration   // 5 s; negative: none
+	// Dial opens connections to addresses that the guard accepted, in place of the
+	// kernel: for receivers in memory.
+	Dial     func(ctx context.Context, to netip.AddrPort) (net.Conn, error)
+	DNSCache time.Duration // 5 s; negative: none
 
 	APIOnly       bool     // take events in alone: other nodes on the same store deliver them
 	MaxInFlight   int      // requests over all endpoints; 1024
@@ -160,7 +164,7 @@ func New(opt Options) (*Engine, error) {
 		return nil, fmt.Errorf("engine: %w", err)
 	}
 	client, err := egress.New(egress.Config{AllowNetworks: opt.AllowNetworks, OwnHosts: opt.OwnHosts, Proxy: opt.EgressProxy,
-		RootCAs: opt.RootCAs, ClientCertificates: opt.ClientCertificates, Resolver: opt.Resolver, DNSCache: max(opt.DNSCache, 0),
+		RootCAs: opt.RootCAs, ClientCertificates: opt.ClientCertificates, Resolver: opt.Resolver, Dial: opt.Dial, DNSCache: max(opt.DNSCache, 0),
 		MaxConnsPerHost: opt.MaxInFlight, MaxIdlePerHost: 256, MaxIdle: 2 * opt.MaxInFlight})
 	if err != nil {
 		return nil, fmt.Errorf("engine: %w", err)

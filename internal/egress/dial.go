@@ -27,11 +27,18 @@ type dialer struct {
 	// route is nil but in tests: where the kernel is sent once an address
 	// has been judged.
 	route func(netip.AddrPort) netip.AddrPort
+	via   func(context.Context, netip.AddrPort) (net.Conn, error) // Config.Dial
 }
 
 // one dials exactly ap. The control hook sees what the kernel is about to
 // connect to: it must be that address, and must pass the same judgement.
 func (d *dialer) one(ctx context.Context, ap netip.AddrPort, lifted bool) (net.Conn, error) {
+	if d.via != nil {
+		if reason := d.guard.judge(ap.Addr(), lifted); reason != "" {
+			return nil, &BlockedError{Addr: ap.Addr(), Reason: reason}
+		}
+		return d.via(ctx, ap)
+	}
 	want := ap
 	if d.route != nil {
 		want = d.route(ap)

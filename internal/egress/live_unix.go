@@ -18,5 +18,5 @@ func (c *conn) watch() {
 // read, be it the end, an alert or an answer to no question, says no.
 func (c *conn) alive() bool {
 	c.dead = true
-	return c.raw.Read(c.peek) == nil && !c.dead
+	return c.raw != nil && c.raw.Read(c.peek) == nil && !c.dead
 }

@@ -1,0 +1,278 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/engine"
+	"github.com/surehook/surehook/store/sqlite"
+)
+
+// year is a tenant's year: an engine on a file, receivers in memory, a clock that
+// is moved, and a model that knows what must be so.
+type year struct {
+	*engine.Engine
+	t     *testing.T
+	path  string
+	store *sqlite.Store
+	net   *internet
+	rand  *rand.Rand // the script's
+
+	mu    sync.Mutex
+	jit   *rand.Rand    // the engine's
+	ahead time.Duration // of the bubble's clock
+	watch func(surehook.Change)
+
+	hooks  []*hook
+	events []*happened
+	owners map[string]int64 // last sequence
+
+	arrived map[key]bool // what was accepted, as check has found
+	musts   int          // deliveries that the model says arrive
+	mustnts map[surehook.Code]int
+	letters map[[2]int64]surehook.DeadLetter
+}
+
+// hook is what the model knows of an endpoint.
+type hook struct {
+	name    string
+	ep      *surehook.Endpoint
+	addr    netip.Addr
+	old     []netip.Addr
+	held    bool // by a suspended partner
+	takes   func(typ string) bool
+	secrets []secretTime
+	off     []span // when it was disabled
+	faults  []span
+
+	suspended []span
+}
+
+// secretTime is a secret and when it signed.
+type secretTime struct {
+	text     string
+	from, to time.Time // to: zero while it does
+}
+
+// span is a stretch of the year, and why.
+type span struct {
+	from, to time.Time // to: zero while it lasts
+	why      fault
+}
+
+// happened is an event that was accepted.
+type happened struct {
+	id, typ, owner string
+	at             time.Time
+	sequence       int64
+	to             []*hook // those that were to get it then
+	replayed       map[*hook]bool
+}
+
+var newYear = time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func newYearsWorld(t *testing.T) *year {
+	y := &year{t: t, path: filepath.Join(t.TempDir(), "year.db"), rand: rand.New(rand.NewPCG(2027, 1)), jit: rand.New(rand.NewPCG(2027, 2)), owners: map[string]int64{}}
+	y.ahead = newYear.Sub(time.Now())
+	y.net = newInternet(y.now)
+	y.open()
+	err := y.PutPartner(t.Context(), &surehook.Partner{ID: "north"}, engine.Actor{})
+	err = errors.Join(err, y.PutTenant(t.Context(), &surehook.Tenant{ID: "acme", Partner: "north"}, "tenant.create", engine.Actor{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := func(typ string) bool { return typ != surehook.TypeDisabled }
+	y.hook("tenant", engine.Webhook{Tenant: "acme"}, all)
+	y.hook("ordered", engine.Webhook{Tenant: "acme", Ordered: true}, all)
+	y.hook("mail", engine.Webhook{Tenant: "acme", EventTypes: []string{"message.*"}}, func(typ string) bool { return typ == "message.received" })
+	y.hook("partner", engine.Webhook{Partner: "north"}, func(string) bool { return true })
+	y.hook("platform", engine.Webhook{}, func(string) bool { return true })
+	return y
+}
+
+func (y *year) now() time.Time {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return time.Now().Add(y.ahead)
+}
+
+// listened is a store that the year can speak for.
+type listened struct {
+	*sqlite.Store
+	y *year
+}
+
+func (l listened) Watch(f func(surehook.Change)) {
+	l.y.mu.Lock()
+	defer l.y.mu.Unlock()
+	l.y.watch = f
+	l.Store.Watch(f)
+}
+
+func (y *year) open() {
+	y.t.Helper()
+	var err error
+	if y.store, err = sqlite.Open(y.t.Context(), y.path, sqlite.Options{Now: y.now, Sync: sqlite.Normal}); err != nil {
+		y.t.Fatal(err)
+	}
+	y.Engine, err = engine.New(engine.Options{Store: listened{y.store, y}, MasterKeys: [][]byte{masterKey}, Now: y.now, Dial: y.net.dial,
+		AllowNetworks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Random: y.jitter,
+		Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		y.t.Fatal(err)
+	}
+	if err := y.Start(y.t.Context()); err != nil {
+		y.t.Fatal(err)
+	}
+}
+
+// jitter is the engine's random source, which many goroutines ask.
+func (y *year) jitter() float64 {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return y.jit.Float64()
+}
+
+func (y *year) close() {
+	y.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := errors.Join(y.Stop(ctx), y.store.Close()); err != nil {
+		y.t.Error(err)
+	}
+}
+
+func (y *year) hook(name string, w engine.Webhook, takes func(string) bool) {
+	y.t.Helper()
+	h := &hook{name: name, addr: netip.AddrFrom4([4]byte{10, 0, byte(len(y.hooks)), 1}), takes: takes}
+	w.URL, w.Profile = "http://"+h.addr.String()+"/in", "pylota"
+	var secret string
+	var err error
+	if h.ep, secret, err = y.CreateWebhook(y.t.Context(), w, engine.Actor{}); err != nil {
+		y.t.Fatal(err)
+	}
+	h.secrets = []secretTime{{text: secret, from: y.now()}}
+	y.hooks = append(y.hooks, h)
+}
+
+// to moves the clock, and has everything looked at that may be due by then.
+func (y *year) to(at time.Time) {
+	if d := at.Sub(y.now()); d > 0 {
+		y.mu.Lock()
+		y.ahead += d
+		y.mu.Unlock()
+	}
+	c := surehook.Change{Outbox: true, Rows: true}
+	for _, h := range y.hooks {
+		c.Endpoints = append(c.Endpoints, h.ep.Key)
+	}
+	y.watch(c)
+	synctest.Wait()
+}
+
+// settle lets what is due be attempted: in a moment where receivers are well,
+// one after the other where a breaker is open.
+func (y *year) settle() {
+	y.t.Helper()
+	synctest.Wait()
+	for range 4000 {
+		if !y.busy() {
+			return
+		}
+		time.Sleep(500 * time.Millisecond)
+		synctest.Wait()
+	}
+	y.t.Fatalf("%s: it doesn't come to rest", y.now())
+}
+
+// busy tells whether something is under way, or due and not held.
+func (y *year) busy() bool {
+	n, err := y.store.PendingCount(y.t.Context())
+	if err != nil {
+		y.t.Fatal(err)
+	}
+	if n.Owned > 0 {
+		return true
+	}
+	if rows, err := y.store.Outbox(y.t.Context(), 1); err != nil || len(rows) > 0 {
+		return true
+	}
+	due, ok := y.nextDue()
+	return ok && !due.After(y.now())
+}
+
+// nextDue is when the next delivery is due of those that aren't held.
+func (y *year) nextDue() (next time.Time, ok bool) {
+	due, err := y.store.Due(y.t.Context())
+	if err != nil {
+		y.t.Fatal(err)
+	}
+	for _, d := range due {
+		for _, h := range y.hooks {
+			if h.ep.Key == d.EndpointKey && !h.held && (!ok || d.Due.Before(next)) {
+				next, ok = d.Due, true
+			}
+		}
+	}
+	return next, ok
+}
+
+// live goes through time until at: each retry in its turn.
+func (y *year) live(at time.Time) {
+	for {
+		y.settle()
+		next, ok := y.nextDue()
+		if !ok || next.After(at) {
+			break
+		}
+		y.to(next)
+	}
+	y.to(at)
+	y.settle()
+	y.follow()
+}
+
+// publish accepts an event, and notes whom it is for.
+func (y *year) publish() {
+	ev := &happened{id: fmt.Sprintf("evt_%04d", len(y.events)), typ: []string{"message.received", "domain.verified"}[y.rand.IntN(2)],
+		owner: fmt.Sprint("box-", y.rand.IntN(3)), at: y.now(), replayed: map[*hook]bool{}}
+	_, err := y.Publish(y.t.Context(), surehook.Event{ID: ev.id, Type: ev.typ, Tenant: "acme", Owner: ev.owner, Data: []byte(`{"n":1}`)})
+	if err != nil {
+		y.t.Fatal(err)
+	}
+	y.owners[ev.owner]++
+	ev.sequence = y.owners[ev.owner]
+	for _, h := range y.hooks {
+		if h.takes(ev.typ) && h.ep.Enabled {
+			ev.to = append(ev.to, h)
+		}
+	}
+	y.events = append(y.events, ev)
+	y.settle()
+	y.follow()
+}
+
+// follow notes which endpoints the engine has disabled.
+func (y *year) follow() {
+	for _, h := range y.hooks {
+		ep, err := y.store.Endpoint(y.t.Context(), h.ep.ID)
+		if err != nil {
+			y.t.Fatal(err)
+		}
+		if h.ep.Enabled && !ep.Enabled {
+			h.off = append(h.off, span{from: ep.UpdatedAt, why: fault(ep.DisabledReason)})
+		}
+		h.ep = ep
+	}
+}
