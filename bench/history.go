@@ -85,8 +85,8 @@ func (r *rig) finished(ctx context.Context, dsn string, n int) error {
 			fmt.Sprintf(`CREATE TABLE %[1]s.attempts_%[2]s PARTITION OF %[1]s.attempts FOR VALUES FROM (%[3]d) TO (%[4]d)`, r.schema, name, key, to),
 			fmt.Sprintf(`WITH k AS MATERIALIZED (SELECT %[2]d + i * %[3]d AS key FROM generate_series(1, %[4]d) i), e AS (
 				INSERT INTO %[1]s.event_keys (id, tenant, key, hash) SELECT 'evt_old_' || key, '', key, '\x00'::bytea FROM k)
-				INSERT INTO %[1]s.events (key, tenant, id, type, identity, owner, sequence, subjects, occurred_at, created_at, trace, about, data)
-				SELECT key, '', 'evt_old_' || key, 'bench.0', '', '', 0, '[]', (key >> 22) + 1577836800000, (key >> 22) + 1577836800000, '', '', '{"n":1}' FROM k`,
+				INSERT INTO %[1]s.events (key, tenant, id, type, identity, owner, sequence, subjects, occurred_at, created_at, trace, about, partner, alias, api_version, data)
+				SELECT key, '', 'evt_old_' || key, 'bench.0', '', '', 0, '[]', (key >> 22) + 1577836800000, (key >> 22) + 1577836800000, '', '', '', '', '2026-10-01', '{"n":1}' FROM k`,
 				r.schema, key, step, n/days),
 			fmt.Sprintf(`INSERT INTO %[1]s.attempts SELECT e.key + 1, e.key, %[2]d, gen_random_uuid(), e.created_at, 5000, 0, 1, 200, 0, 0, 0, 0, 0, 0, 1, 0, '', '', NULL
 				FROM %[1]s.events_%[3]s e`, r.schema, eps[0].Key, name),

@@ -79,11 +79,11 @@ func (x *town) got(id string) (names []string, body []byte) {
 
 // wanted holds what was sent, what the store has, and what replay would choose
 // against the names of endpoints.
-func (x *town) wanted(what, id string, names ...string) {
-	x.t.Helper()
+func (x *town) wanted(t *testing.T, what, id string, names ...string) {
+	t.Helper()
 	slices.Sort(names)
 	if got, _ := x.got(id); !slices.Equal(got, names) {
-		x.t.Errorf("%s: sent to %v, want %v", what, got, names)
+		t.Errorf("%s: sent to %v, want %v", what, got, names)
 	}
 	var rows []string
 	for _, d := range x.deliveries(id) {
@@ -94,19 +94,19 @@ func (x *town) wanted(what, id string, names ...string) {
 		}
 	}
 	if slices.Sort(rows); !slices.Equal(rows, names) {
-		x.t.Errorf("%s: deliveries of %v, want %v", what, rows, names)
+		t.Errorf("%s: deliveries of %v, want %v", what, rows, names)
 	}
 	for name, ep := range x.eps {
 		if !x.endpoint(ep.ID).Enabled {
 			continue
 		}
-		ev, err := x.bed.Store().Event(x.t.Context(), nil, id)
+		ev, err := x.bed.Store().Event(t.Context(), nil, id)
 		if err != nil {
-			x.t.Fatal(err)
+			t.Fatal(err)
 		}
-		_, err = x.CheckReplay(x.t.Context(), ep.ID, []int64{ev.Key}, func(int) string { return "ids[0]" })
+		_, err = x.CheckReplay(t.Context(), ep.ID, []int64{ev.Key}, func(int) string { return "ids[0]" })
 		if (err == nil) != slices.Contains(names, name) {
-			x.t.Errorf("%s: replay to %s: %v", what, name, err)
+			t.Errorf("%s: replay to %s: %v", what, name, err)
 		}
 	}
 }
@@ -153,7 +153,7 @@ func testVisibility(t *testing.T, b *bed) {
 	}
 	x.idle()
 	for i, row := range rows {
-		x.wanted(row.what, ids[i], row.want...)
+		t.Run(row.what, func(t *testing.T) { x.wanted(t, row.what, ids[i], row.want...) })
 	}
 }
 
@@ -193,13 +193,13 @@ func testPlatformEvents(t *testing.T, b *bed) {
 			return news != nil
 		})
 		x.idle()
-		x.wanted("the news of "+c.name, news.ID, c.want...)
+		x.wanted(t, "the news of "+c.name, news.ID, c.want...)
 		x.told(news, ep, surehook.ReasonGone)
 		if err := x.DeleteWebhook(t.Context(), ep.ID, engine.Actor{}); err != nil { // the news of it is still its partner's
 			t.Fatal(err)
 		}
 		delete(x.eps, c.name)
-		x.wanted("the news of what is deleted", news.ID, c.want...)
+		x.wanted(t, "the news of what is deleted", news.ID, c.want...)
 	}
 	a, err := x.TestWebhook(t.Context(), x.eps["t1"].ID, engine.Actor{})
 	if err != nil {
@@ -247,7 +247,7 @@ func testVisibilityInTime(t *testing.T, b *bed) {
 		t.Fatal(err)
 	}
 	young := publish()
-	x.wanted("after the move", young, "platform", "platform2", "q", "t1", "late")
+	x.wanted(t, "after the move", young, "platform", "platform2", "q", "t1", "late")
 	if names, _ := x.got(old); slices.Contains(names, "late") || slices.Contains(names, "q") {
 		t.Errorf("an old event was sent to %v", names)
 	}

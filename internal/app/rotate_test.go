@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -108,6 +109,45 @@ func TestRotateMaster(t *testing.T) {
 	}
 	if info, err := os.Stat(filepath.Join(cfg.Data, KeyFile)); err != nil || info.Mode().Perm() != 0o600 {
 		t.Error(info.Mode(), err)
+	}
+}
+
+// The key of the deterministic ids is another secret under the master key: after a
+// rotation it is the same, and the old key opens it no longer.
+func TestRotateMasterKeepsTheKeyOfIDs(t *testing.T) {
+	cfg, _ := filled(t, 1)
+	read := func() (key, sealed []byte) {
+		t.Helper()
+		keys, err := seal.ReadKeys(filepath.Join(cfg.Data, KeyFile))
+		if err != nil || len(keys) != 1 {
+			t.Fatal(len(keys), err)
+		}
+		ring, err := seal.NewKeyring(rand.Reader, keys...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		store, err := sqlite.Open(t.Context(), filepath.Join(cfg.Data, StoreFile), sqlite.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = store.Close() }()
+		key, err = ring.Setting(t.Context(), store, seal.EventIDKey, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sealed, err = store.Setting(t.Context(), seal.EventIDKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return key, sealed
+	}
+	before, old := read()
+	if _, err := RotateMaster(t.Context(), cfg, false, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	after, fresh := read()
+	if !bytes.Equal(before, after) || bytes.Equal(old, fresh) || bytes.Contains(fresh, after) {
+		t.Error("the key didn't survive, or wasn't resealed")
 	}
 }
 

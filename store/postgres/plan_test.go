@@ -90,7 +90,7 @@ func fill(t *testing.T, s *Store) (newest int64) {
 			`INSERT INTO surehook.endpoints (key, id, version, changed, tenant, partner, url, description, event_types, subjects, identities, profile, envelope,
 				signature, headers, limits, ordered, enabled, disabled_reason, consecutive_failures, first_failure_at, last_failure_at, last_success_at, created_at, updated_at)
 				SELECT n, 'whk_' || n, 1, 1, '', '', '', '', '[]', '[]', '[]', '', '', '', '{}', '{}', false, true, '', 0, 0, 0, 0, 0, 0 FROM generate_series(1, 101) n`,
-			`INSERT INTO surehook.events SELECT key, CASE WHEN n % 10 = 0 THEN 'acme' ELSE '' END, 'e' || n, 'a.b', '', '', 0, '[]', ms, ms, '', '', '{}' FROM (` + event + `) x`,
+			`INSERT INTO surehook.events SELECT key, CASE WHEN n % 10 = 0 THEN 'acme' ELSE '' END, 'e' || n, 'a.b', '', '', 0, '[]', ms, ms, '', '', CASE WHEN n % 10 = 0 THEN 'p' ELSE '' END, '', '', '{}' FROM (` + event + `) x`,
 			`INSERT INTO surehook.event_keys SELECT 'e' || n, CASE WHEN n % 10 = 0 THEN 'acme' ELSE '' END, key, '' FROM (` + event + `) x`,
 			`INSERT INTO surehook.attempts SELECT key, key, endpoint, gen_random_uuid(), ms, 1000, 0, 1, 200, 0, 0, 0, 0, 0, 0, CASE WHEN n % 4 < 3 THEN 1 ELSE 2 END, 0, '', '', NULL
 				FROM (` + event + `) x`,
@@ -176,12 +176,14 @@ func useEverything(t *testing.T, s *Store, event int64) {
 				for _, typ := range []string{"", "a.b", "a.*"} {
 					use(s.ListEvents(ctx, surehook.EventFilter{Status: status, Endpoint: endpoint, Type: typ}, p))
 					use(s.ListEvents(ctx, surehook.EventFilter{Status: status, Endpoint: endpoint, Type: typ, Tenant: tenant, Since: now.Add(-time.Hour), Until: now}, p))
+					use(s.ListEvents(ctx, surehook.EventFilter{Status: status, Endpoint: endpoint, Type: typ, Partner: "p"}, p))
 				}
 				use(s.ListDeliveries(ctx, surehook.DeliveryFilter{Endpoint: max(endpoint, 1), Status: status}, p))
 			}
 			use(s.EventAttempts(ctx, event, endpoint, p))
 			use(s.ListDeadLetters(ctx, surehook.DeadLetterFilter{Endpoint: endpoint}, p))
 			use(s.ListDeadLetters(ctx, surehook.DeadLetterFilter{Endpoint: endpoint, Tenant: tenant, Since: now.Add(-time.Hour)}, p))
+			use(s.ListDeadLetters(ctx, surehook.DeadLetterFilter{Endpoint: endpoint, Partner: "p"}, p))
 			use(s.ListReplays(ctx, endpoint, p))
 			use(s.EndpointAttempts(ctx, max(endpoint, 1), p))
 		}
@@ -189,8 +191,13 @@ func useEverything(t *testing.T, s *Store, event int64) {
 		use(s.ListAudit(ctx, "", p))
 		use(s.ListAudit(ctx, tenant, p))
 		use(s.ListTenants(ctx, "", p))
+		use(s.ListTenants(ctx, "p", p))
+		if _, err := s.Event(ctx, nil, "e1:0123456789abcdef"); surehook.CodeOf(err) != surehook.NotFound {
+			t.Error(err)
+		}
 		use(s.ListKeys(ctx, p))
 		use(s.ListEndpoints(ctx, surehook.EndpointFilter{}, p))
+		use(s.ListEndpoints(ctx, surehook.EndpointFilter{Of: "p"}, p))
 	}
 	for status := range replayableBy {
 		use(s.Replayable(ctx, 1, now.Add(-48*time.Hour), now.Add(-47*time.Hour), status, 0, 10))

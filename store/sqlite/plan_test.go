@@ -92,12 +92,14 @@ func useEverything(t *testing.T, s *Store) {
 				for _, typ := range []string{"", "a.b", "a.*"} {
 					use(s.ListEvents(ctx, surehook.EventFilter{Status: status, Endpoint: endpoint, Type: typ}, p))
 					use(s.ListEvents(ctx, surehook.EventFilter{Status: status, Endpoint: endpoint, Type: typ, Tenant: "t", Since: now, Until: now}, p))
+					use(s.ListEvents(ctx, surehook.EventFilter{Status: status, Endpoint: endpoint, Type: typ, Partner: "p"}, p))
 				}
 				use(s.ListDeliveries(ctx, surehook.DeliveryFilter{Endpoint: d.EndpointKey, Status: status}, p))
 			}
 			use(s.EventAttempts(ctx, d.EventKey, endpoint, p))
 			use(s.ListDeadLetters(ctx, surehook.DeadLetterFilter{Endpoint: endpoint}, p))
 			use(s.ListDeadLetters(ctx, surehook.DeadLetterFilter{Endpoint: endpoint, Tenant: "t", Since: now}, p))
+			use(s.ListDeadLetters(ctx, surehook.DeadLetterFilter{Endpoint: endpoint, Partner: "p"}, p))
 			use(s.ListReplays(ctx, endpoint, p))
 		}
 		use(s.EndpointAttempts(ctx, d.EndpointKey, p))
@@ -105,8 +107,13 @@ func useEverything(t *testing.T, s *Store) {
 		use(s.ListAudit(ctx, "", p))
 		use(s.ListAudit(ctx, "t", p))
 		use(s.ListTenants(ctx, "", p))
+		use(s.ListTenants(ctx, "p", p))
+		if _, err := s.Event(ctx, nil, "e1:0123456789abcdef"); surehook.CodeOf(err) != surehook.NotFound {
+			t.Error(err)
+		}
 		use(s.ListKeys(ctx, p))
 		use(s.ListEndpoints(ctx, surehook.EndpointFilter{}, p))
+		use(s.ListEndpoints(ctx, surehook.EndpointFilter{Of: "p"}, p))
 	}
 	for status := range replayableBy {
 		use(s.Replayable(ctx, d.EndpointKey, now.Add(-time.Hour), now.Add(time.Hour), status, 0, 10))

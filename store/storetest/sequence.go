@@ -14,6 +14,7 @@ var sequenceTests = map[string]func(*env){
 	"Sequence/per tenant and owner, from 1, without gaps": sequenceOwners,
 	"Sequence/what is refused or repeated takes none":     sequenceRepeats,
 	"Sequence/goes on after a new start":                  sequenceReopen,
+	"Sequence/never goes back, when events go":            sequencePrune,
 	"Sequence/many at once leave no gap":                  sequenceMany,
 	"Sequence/the API waits behind the outbox":            sequenceOutbox,
 	"Sequence/while one waits, ids are the same":          sequenceWaiting,
@@ -70,6 +71,16 @@ func (e *env) fanOut() (events []*surehook.Event, out []surehook.Appended) {
 		return nil, nil
 	}
 	return events, e.append(items...)
+}
+
+func sequencePrune(e *env) {
+	for want := range int64(3) {
+		ev := e.owned("t", "o")
+		e.append(surehook.Append{Event: ev})
+		e.same("sequence", e.stored(ev), want+1)
+		e.clock.Advance(40 * days)
+		e.same("removed", e.prune(10), int64(1))
+	}
 }
 
 func sequenceOwners(e *env) {
