@@ -28,6 +28,11 @@ func (a answer) ids() []string {
 // for its tenants, and nothing else exists for it.
 func TestPartnerKey(t *testing.T) {
 	s := open(t)
+	for _, body := range []string{`{"partner_id":"p","permissions":["admin"]}`, `{"partner_id":"p","tenant_id":"t1","permissions":["read"]}`, `{"partner_id":"a b","permissions":["read"]}`} {
+		if a := s.admin("POST", "/v1/keys", body); a.Status != http.StatusBadRequest {
+			t.Errorf("%s: %s", body, a.Raw)
+		}
+	}
 	r := receivertest.New(t, nil)
 	for tenant, partner := range map[string]string{"t1": "p", "t2": "p", "t3": "q"} {
 		s.admin("PUT", "/v1/tenants/"+tenant, fmt.Sprintf(`{"partner_id":%q}`, partner))
@@ -60,17 +65,36 @@ func TestPartnerKey(t *testing.T) {
 		}
 	}
 
-	made := p("POST", "/v1/webhooks", `{"url":"`+r.URL+`"}`) // its own, unless it says a tenant of its
+	partnerMakes(t, p, r.URL)
+	partnerPublishes(t, s, p)
+	if got := p("GET", "/v1/tenants", "").ids(); !slices.Equal(got, []string{"t1", "t2"}) {
+		t.Errorf("tenants %v", got)
+	}
+	p("GET", "/v1/tenants/t3", "").refused(http.StatusNotFound, surehook.NotFound, "")
+	for _, path := range []string{"/v1/keys", "/v1/audit-log", "/v1/partners"} {
+		p("GET", path, "").refused(http.StatusForbidden, surehook.Forbidden, "")
+	}
+}
+
+// asks makes a request with one key.
+type asks func(method, path, body string) answer
+
+func partnerMakes(t *testing.T, p asks, url string) {
+	t.Helper()
+	made := p("POST", "/v1/webhooks", `{"url":"`+url+`"}`) // its own, unless it says a tenant of its
 	if made.Status != http.StatusCreated || made.field("partner_id") != "p" || made.field("scope") != "partner" {
 		t.Errorf("%s", made.Raw)
 	}
-	if made := p("POST", "/v1/webhooks", `{"url":"`+r.URL+`","tenant_id":"t2"}`); made.Status != http.StatusCreated || made.field("scope") != "tenant" {
+	if made := p("POST", "/v1/webhooks", `{"url":"`+url+`","tenant_id":"t2"}`); made.Status != http.StatusCreated || made.field("scope") != "tenant" {
 		t.Errorf("%s", made.Raw)
 	}
 	for _, body := range []string{`,"tenant_id":"t3"`, `,"tenant_id":"t4"`, `,"partner_id":"q"`} {
-		p("POST", "/v1/webhooks", `{"url":"`+r.URL+`"`+body+`}`).refused(http.StatusForbidden, surehook.Forbidden, "")
+		p("POST", "/v1/webhooks", `{"url":"`+url+`"`+body+`}`).refused(http.StatusForbidden, surehook.Forbidden, "")
 	}
+}
 
+func partnerPublishes(t *testing.T, s *site, p asks) {
+	t.Helper()
 	p("POST", "/v1/events", `{"type":"a","data":1}`).refused(http.StatusBadRequest, surehook.InvalidRequest, "tenant_id")
 	p("POST", "/v1/events", `{"type":"a","data":1,"tenant_id":"t3"}`).refused(http.StatusForbidden, surehook.Forbidden, "")
 	if a := p("POST", "/v1/events", `{"id":"mine","type":"a","data":1,"tenant_id":"t1"}`); a.Status != http.StatusAccepted {
@@ -87,18 +111,6 @@ func TestPartnerKey(t *testing.T) {
 			if got := p("GET", "/v1/events/"+id+path, ""); got.Status != status {
 				t.Errorf("%s%s: %d", id, path, got.Status)
 			}
-		}
-	}
-	if got := p("GET", "/v1/tenants", "").ids(); !slices.Equal(got, []string{"t1", "t2"}) {
-		t.Errorf("tenants %v", got)
-	}
-	p("GET", "/v1/tenants/t3", "").refused(http.StatusNotFound, surehook.NotFound, "")
-	for _, path := range []string{"/v1/keys", "/v1/audit-log"} {
-		p("GET", path, "").refused(http.StatusForbidden, surehook.Forbidden, "")
-	}
-	for _, body := range []string{`{"partner_id":"p","permissions":["admin"]}`, `{"partner_id":"p","tenant_id":"t1","permissions":["read"]}`, `{"partner_id":"a b","permissions":["read"]}`} {
-		if a := s.admin("POST", "/v1/keys", body); a.Status != http.StatusBadRequest {
-			t.Errorf("%s: %s", body, a.Raw)
 		}
 	}
 }
