@@ -15,9 +15,12 @@ import (
 
 const insertAttempts = `INSERT INTO surehook.attempts (key, event_key, endpoint_key, id, created_at, duration_us, next_due, number, http_status,
 	resolve_us, connect_us, tls_us, write_us, wait_us, read_us, status, flags, code, error, response)
-	SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::uuid[], $5::bigint[], $6::bigint[], $7::bigint[], $8::int[], $9::int[],
-	$10::int[], $11::int[], $12::int[], $13::int[], $14::int[], $15::int[], $16::smallint[], $17::smallint[], $18::text[], $19::text[], $20::bytea[])
-	ON CONFLICT DO NOTHING RETURNING key`
+	SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::uuid[]), unnest($5::bigint[]), unnest($6::bigint[]),
+	unnest($7::bigint[]), unnest($8::int[]), unnest($9::int[]), unnest($10::int[]), unnest($11::int[]), unnest($12::int[]), unnest($13::int[]),
+	unnest($14::int[]), unnest($15::int[]), unnest($16::smallint[]), unnest($17::smallint[]), unnest($18::text[]), unnest($19::text[]), unnest($20::bytea[])`
+
+// orKept is for attempts that may be there already.
+const orKept = ` ON CONFLICT DO NOTHING RETURNING key`
 
 // insertAttempts stores attempts, and gives the keys of those that weren't there.
 func (s *Store) insertAttempts(ctx context.Context, tx pgx.Tx, attempts []*surehook.Attempt) (map[int64]bool, error) {
@@ -28,7 +31,7 @@ func (s *Store) insertAttempts(ctx context.Context, tx pgx.Tx, attempts []*sureh
 	if err != nil {
 		return nil, err
 	}
-	rows, err := tx.Query(ctx, s.q(insertAttempts), args...)
+	rows, err := tx.Query(ctx, s.q(insertAttempts+orKept), args...)
 	if err != nil {
 		return nil, err
 	}

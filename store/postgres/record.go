@@ -36,8 +36,7 @@ var moves = map[surehook.Decision]string{
 // by index: all transactions lock in one order, and none reads the whole table.
 // Different decisions are statements of their own, so their rows are locked
 // together before, by lockRows.
-const inOrder = `SELECT set_config('statement_timeout', '30s', true), set_config('idle_in_transaction_session_timeout', '10s', true),
-	set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
+const inOrder = limits + `, set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
 	set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)`
 
 const lockRows = `SELECT 1 FROM surehook.pending p JOIN unnest($1::bigint[], $2::bigint[]) x(event_key, endpoint_key)
@@ -143,8 +142,10 @@ func (s *Store) recordIn(ctx context.Context, tx *terseTx, outcomes []surehook.O
 				return out, err
 			}
 			b := &pgx.Batch{}
-			if len(r.attempts) > 0 {
+			if len(r.attempts) > 0 && r.fresh {
 				b.Queue(s.q(insertAttempts), args...)
+			} else if len(r.attempts) > 0 {
+				b.Queue(s.q(insertAttempts+orKept), args...)
 			}
 			return out, tx.last(ctx, b)
 		}
@@ -184,6 +185,7 @@ type round struct {
 	only     bool
 	now      int64
 	unwell   bool          // an endpoint has failed, or never succeeded
+	fresh    bool          // its attempts are new: nobody has tried to store them
 	freed    row.Sequences // that rows went from
 	attempts []*surehook.Attempt
 	dead     []letter
@@ -200,7 +202,8 @@ func (r *round) quiet() bool {
 
 // plan says, of the moves' answers, what is to be kept.
 func (s *Store) plan(ctx context.Context, tx pgx.Tx, r *round) error {
-	if err := s.giveKeys(ctx, tx, r.list, r.now); err != nil {
+	n, err := s.giveKeys(ctx, tx, r.list, r.now)
+	if err != nil {
 		return err
 	}
 	for _, o := range r.list {
@@ -224,6 +227,7 @@ func (s *Store) plan(ctx context.Context, tx pgx.Tx, r *round) error {
 			r.mended[0], r.mended[1] = append(r.mended[0], d.EventKey), append(r.mended[1], d.ID)
 		}
 	}
+	r.fresh = n == len(r.attempts)
 	return nil
 }
 
@@ -296,8 +300,8 @@ func tally(round []*outcome, kept map[int64]bool, health map[int64]*surehook.Tal
 }
 
 // giveKeys fixes the attempts' keys before the first try, so that a repeat is
-// seen as one.
-func (s *Store) giveKeys(ctx context.Context, tx pgx.Tx, round []*outcome, now int64) error {
+// seen as one, and tells how many had none.
+func (s *Store) giveKeys(ctx context.Context, tx pgx.Tx, round []*outcome, now int64) (int, error) {
 	n := 0
 	for _, o := range round {
 		if o.Attempt != nil && o.Attempt.Key == 0 {
@@ -305,11 +309,11 @@ func (s *Store) giveKeys(ctx context.Context, tx pgx.Tx, round []*outcome, now i
 		}
 	}
 	if n == 0 {
-		return nil
+		return 0, nil
 	}
 	ids, err := s.ids.take(ctx, tx, n)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for _, o := range round {
 		if o.Attempt != nil && o.Attempt.Key == 0 {
@@ -317,7 +321,7 @@ func (s *Store) giveKeys(ctx context.Context, tx pgx.Tx, round []*outcome, now i
 			ids = ids[1:]
 		}
 	}
-	return nil
+	return n, nil
 }
 
 // move does what the decisions do to the rows, in one round trip.

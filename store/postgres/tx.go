@@ -13,6 +13,9 @@ import (
 // since a pooler in transaction mode knows no session.
 const beginWrite = `BEGIN; SET LOCAL statement_timeout = '30s'; SET LOCAL idle_in_transaction_session_timeout = '10s'`
 
+// limits are those of beginWrite, where BEGIN has gone ahead.
+const limits = `SELECT set_config('statement_timeout', '30s', true), set_config('idle_in_transaction_session_timeout', '10s', true)`
+
 // transaction runs f in a transaction, and commits.
 func (s *Store) transaction(ctx context.Context, f func(tx pgx.Tx) error) error {
 	conn, err := s.pool.Acquire(ctx)
