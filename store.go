@@ -411,14 +411,23 @@ type Retention interface {
 	Prune(ctx context.Context, before time.Time, limit int) (events int64, more bool, err error)
 }
 
+// ReservedFor is how long a request with an Idempotency-Key may be under way. A
+// test delivery takes the longest: a minute.
+const ReservedFor = 2 * time.Minute
+
 // Settings keeps small values: the ones that outlive a process, and answers to
 // requests with an Idempotency-Key (sealed by the caller).
 type Settings interface {
 	Setting(ctx context.Context, name string) (value []byte, err error) // NotFound for unknown
 	// PutSetting stores value unless the name exists, and gives what is stored.
 	PutSetting(ctx context.Context, name string, value []byte, overwrite bool) ([]byte, error)
-	// Idempotent reads the answer remembered under a key, nil if none.
-	Idempotent(ctx context.Context, scope, key string) (requestHash, answer []byte, err error)
-	// Remember keeps an answer for a day; the first one wins.
+	// Reserve takes a key for a request that is about to be done; requestHash is
+	// nil then. Otherwise it is that of the request that had the key before, in the
+	// last day, and answer is its answer: empty while it is under way. One that has been
+	// under way for ReservedFor has died with its node, and is taken over.
+	Reserve(ctx context.Context, scope, key string, hash []byte) (requestHash, answer []byte, err error)
+	// Remember keeps the answer to a reserved key for a day; the first one wins.
 	Remember(ctx context.Context, scope, key string, requestHash, answer []byte) error
+	// Unreserve gives a key back that brought no answer.
+	Unreserve(ctx context.Context, scope, key string) error
 }

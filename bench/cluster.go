@@ -32,7 +32,7 @@ func engineNodes(ctx context.Context, s scenario) (any, error) {
 	var wg sync.WaitGroup
 	for _, r := range nodes {
 		wg.Go(func() {
-			f, err := r.flood(ctx, s.Endpoints, workers/len(nodes), s.Size, s.warm(), s.run())
+			f, err := r.flood(ctx, s.Endpoints, callers/len(nodes), s.Size, s.warm(), s.run())
 			mu.Lock()
 			defer mu.Unlock()
 			sum.PerS, sum.CPU, sum.RSS = sum.PerS+f.PerS, f.CPU, f.RSS

@@ -14,6 +14,7 @@ import (
 const (
 	window  = 512 // events on their way at any time
 	workers = 64  // requests in flight, of the raw loop and of the engine alike
+	callers = 256 // who publish at the same time, an event each
 )
 
 // profiled runs f with a CPU profile when a file is named.
@@ -39,7 +40,7 @@ func engineRate(ctx context.Context, s scenario) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := r.flood(ctx, s.Endpoints, workers, s.Size, s.warm(), s.run())
+	f, err := r.flood(ctx, s.Endpoints, callers, s.Size, s.warm(), s.run())
 	return f, errors.Join(err, r.close())
 }
 

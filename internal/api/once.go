@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"sync"
+	"time"
 
 	"github.com/surehook/surehook"
 )
@@ -35,13 +36,15 @@ func once[O any](ctx context.Context, s *server, c *call, what, key string, body
 		return nil, err
 	}
 	defer leave()
-	hash, sealed, err := s.store.Idempotent(ctx, scope, key)
+	hash, sealed, err := s.reserve(ctx, scope, key, sum[:])
 	switch {
 	case err != nil:
 		return nil, err
-	case sealed != nil && string(hash) != string(sum[:]):
+	case hash != nil && string(hash) != string(sum[:]):
 		return nil, surehook.Errorf(surehook.Conflict, "this Idempotency-Key was used for another request")
-	case sealed != nil:
+	case hash != nil && len(sealed) == 0:
+		return nil, surehook.Errorf(surehook.Conflict, "a request with this Idempotency-Key is under way; try again in a moment")
+	case hash != nil:
 		plain, err := s.e.OpenAnswer(name, sealed)
 		if err != nil { // the master key was rotated since
 			return nil, surehook.Errorf(surehook.Conflict, "this Idempotency-Key was used, and its answer can't be read any more; use another")
@@ -51,10 +54,35 @@ func once[O any](ctx context.Context, s *server, c *call, what, key string, body
 	}
 	out, err := do()
 	if err != nil {
+		if gave := s.store.Unreserve(context.WithoutCancel(ctx), scope, key); gave != nil {
+			s.log.Warn("an Idempotency-Key stays reserved for two minutes", "request_id", requestID(ctx), "error", gave)
+		}
 		return nil, err
 	}
 	s.remember(ctx, scope, key, name, sum[:], out)
 	return out, nil
+}
+
+// underWay is how long a repeat waits for the request before it, which another
+// node may be at.
+const underWay = 5 * time.Second
+
+// reserve takes a key for this request, or gives what became of the one before.
+func (s *server) reserve(ctx context.Context, scope, key string, sum []byte) (hash, sealed []byte, err error) {
+	give := time.After(underWay)
+	for {
+		hash, sealed, err = s.store.Reserve(ctx, scope, key, sum)
+		if err != nil || hash == nil || len(sealed) > 0 || string(hash) != string(sum) {
+			return hash, sealed, err
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-give:
+			return hash, sealed, nil
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		}
+	}
 }
 
 // remember keeps an answer. What was asked for is done by now, so a failure is

@@ -95,7 +95,7 @@ func (f *filled) known(t *testing.T, e *engine.Engine) {
 	if k, err := s.KeyByHash(t.Context(), []byte("hash2")); err != nil || k.RevokedAt.UnixMilli() != 9 {
 		t.Errorf("%+v, %v", k, err)
 	}
-	if h, answer, err := s.Idempotent(t.Context(), "key_1", "once"); err != nil || string(h) != "request" || string(answer) != "answer\x00\xff" {
+	if h, answer, err := s.Reserve(t.Context(), "key_1", "once", []byte("request")); err != nil || string(h) != "request" || string(answer) != "answer\x00\xff" {
 		t.Errorf("%q %q %v", h, answer, err)
 	}
 }

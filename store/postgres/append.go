@@ -249,8 +249,8 @@ const (
 	appendWorkers = 2 // the second one goes on when the first is slow: one large transaction costs less than two small ones
 	appendSlow    = 20 * time.Millisecond
 	appendWeight  = 768 // rows in one transaction, about
-	busyWeight    = 24  // from there on a transaction waits a moment for company
-	gatherPause   = 500 * time.Microsecond
+	busyWeight    = 24  // from there on the next transaction waits for company: half as long as the last one took
+	mostPause     = 5 * time.Millisecond
 )
 
 func startAppender(s *Store) *appender {
@@ -287,7 +287,8 @@ func (a *appender) do(j *appendJob) error {
 }
 
 func (a *appender) work() {
-	busy, mine := false, false
+	mine := false
+	var pause time.Duration
 	for {
 		if mine {
 			<-a.turn
@@ -308,8 +309,8 @@ func (a *appender) work() {
 				return
 			}
 		}
-		if busy {
-			time.Sleep(gatherPause) //nolint:forbidigo // the pause is the point
+		if pause > 0 {
+			time.Sleep(pause) //nolint:forbidigo // the pause is the point
 		}
 		batch, weight := []*appendJob{first}, first.weight()
 	gather:
@@ -321,9 +322,11 @@ func (a *appender) work() {
 				break gather
 			}
 		}
-		busy = weight >= busyWeight
 		start := time.Now()
 		a.s.appendBatch(batch)
+		if pause = 0; weight >= busyWeight {
+			pause = min(time.Since(start)/2, mostPause)
+		}
 		if a.s.opt.OnBatch != nil {
 			a.s.opt.OnBatch(BatchStats{Jobs: len(batch), Duration: time.Since(start)})
 		}

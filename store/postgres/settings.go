@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/surehook/surehook"
 )
 
 const (
@@ -38,17 +40,37 @@ func (s *Store) PutSetting(ctx context.Context, name string, value []byte, overw
 	return stored, err
 }
 
-// Idempotent implements surehook.Settings.
-func (s *Store) Idempotent(ctx context.Context, scope, key string) (requestHash, answer []byte, err error) {
-	err = s.read(ctx, func(tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, s.q(`SELECT request_hash, answer FROM surehook.idempotency
-			WHERE scope = $1 AND name = $2 AND created_at > surehook.clock() - $3`), scope, key, rememberFor.Milliseconds()).Scan(&requestHash, &answer)
-		if errors.Is(err, pgx.ErrNoRows) {
-			err = nil
+// Reserve implements surehook.Settings.
+func (s *Store) Reserve(ctx context.Context, scope, key string, hash []byte) (requestHash, answer []byte, err error) {
+	err = s.change(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		now, err := s.now(ctx, tx)
+		if err != nil {
+			return err
+		}
+		requestHash, answer = nil, nil
+		tag, err := tx.Exec(ctx, s.q(`INSERT INTO surehook.idempotency AS i (scope, name, request_hash, answer, created_at) VALUES ($1, $2, $3, '', $4)
+			ON CONFLICT (scope, name) DO UPDATE SET request_hash = $3, answer = '', created_at = $4
+			WHERE i.created_at <= $5 OR i.answer = '' AND i.created_at <= $6`),
+			scope, key, orEmpty(hash), now, now-rememberFor.Milliseconds(), now-surehook.ReservedFor.Milliseconds())
+		if err != nil || tag.RowsAffected() == 1 {
+			return err
+		}
+		err = tx.QueryRow(ctx, s.q(`SELECT request_hash, answer FROM surehook.idempotency WHERE scope = $1 AND name = $2`), scope, key).
+			Scan(&requestHash, &answer)
+		if errors.Is(err, pgx.ErrNoRows) { // it was given back between the two
+			return errInTheWay
 		}
 		return err
 	})
 	return requestHash, answer, err
+}
+
+// Unreserve implements surehook.Settings.
+func (s *Store) Unreserve(ctx context.Context, scope, key string) error {
+	return s.change(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, s.q(`DELETE FROM surehook.idempotency WHERE scope = $1 AND name = $2 AND answer = ''`), scope, key)
+		return err
+	})
 }
 
 // Remember implements surehook.Settings, and forgets some of what is older than
@@ -61,7 +83,7 @@ func (s *Store) Remember(ctx context.Context, scope, key string, requestHash, an
 		}
 		old := now - rememberFor.Milliseconds()
 		if _, err := tx.Exec(ctx, s.q(`INSERT INTO surehook.idempotency AS i (scope, name, request_hash, answer, created_at) VALUES ($1, $2, $3, $4, $5)
-			ON CONFLICT (scope, name) DO UPDATE SET request_hash = $3, answer = $4, created_at = $5 WHERE i.created_at <= $6`),
+			ON CONFLICT (scope, name) DO UPDATE SET request_hash = $3, answer = $4, created_at = $5 WHERE i.answer = '' OR i.created_at <= $6`),
 			scope, key, orEmpty(requestHash), orEmpty(answer), now, old); err != nil {
 			return err
 		}

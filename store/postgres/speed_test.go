@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"fmt"
+	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -12,7 +14,10 @@ import (
 // BenchmarkBatch is a batch's way through the store: 40 events for one endpoint
 // each, appended in one call, and their successes recorded in another.
 func BenchmarkBatch(b *testing.B) {
-	const n = 40
+	n := 40
+	if v := os.Getenv("N"); v != "" {
+		n, _ = strconv.Atoi(v)
+	}
 	s, err := Open(b.Context(), pgserver.Database(b), Options{})
 	if err != nil {
 		b.Fatal(err)

@@ -54,17 +54,31 @@ func (s *Store) PutSetting(_ context.Context, name string, value []byte, overwri
 	return stored, err
 }
 
-// Idempotent implements surehook.Settings.
-func (s *Store) Idempotent(ctx context.Context, scope, key string) (requestHash, answer []byte, err error) {
-	err = s.read(ctx, func(c *conn) error {
-		_, err := c.one(`SELECT request_hash, answer FROM idempotency WHERE scope = ? AND name = ? AND created_at > ?`,
-			[]any{scope, key, s.now().Add(-rememberFor)}, func(st *sqlite3.Stmt) error {
-				requestHash, answer = st.ColumnBlob(0, []byte{}), st.ColumnBlob(1, []byte{})
-				return nil
-			})
+// Reserve implements surehook.Settings.
+func (s *Store) Reserve(_ context.Context, scope, key string, hash []byte) (requestHash, answer []byte, err error) {
+	err = s.change(func(c *conn) error {
+		now := s.now()
+		n, err := c.exec(`INSERT INTO idempotency (scope, name, request_hash, answer, created_at) VALUES (?1,?2,?3,x'',?4)
+			ON CONFLICT DO UPDATE SET request_hash = ?3, answer = x'', created_at = ?4 WHERE created_at <= ?5 OR answer = x'' AND created_at <= ?6`,
+			scope, key, append([]byte{}, hash...), now, now.Add(-rememberFor), now.Add(-surehook.ReservedFor))
+		if err != nil || n == 1 {
+			return err
+		}
+		_, err = c.one(`SELECT request_hash, answer FROM idempotency WHERE scope = ? AND name = ?`, []any{scope, key}, func(st *sqlite3.Stmt) error {
+			requestHash, answer = st.ColumnBlob(0, []byte{}), st.ColumnBlob(1, []byte{})
+			return nil
+		})
 		return err
 	})
 	return requestHash, answer, err
+}
+
+// Unreserve implements surehook.Settings.
+func (s *Store) Unreserve(_ context.Context, scope, key string) error {
+	return s.change(func(c *conn) error {
+		_, err := c.exec(`DELETE FROM idempotency WHERE scope = ? AND name = ? AND answer = x''`, scope, key)
+		return err
+	})
 }
 
 // Remember implements surehook.Settings, and forgets some of what is older than
@@ -74,7 +88,7 @@ func (s *Store) Remember(_ context.Context, scope, key string, requestHash, answ
 		now := s.now()
 		old := now.Add(-rememberFor)
 		if _, err := c.exec(`INSERT INTO idempotency (scope, name, request_hash, answer, created_at) VALUES (?1,?2,?3,?4,?5)
-			ON CONFLICT DO UPDATE SET request_hash = ?3, answer = ?4, created_at = ?5 WHERE created_at <= ?6`,
+			ON CONFLICT DO UPDATE SET request_hash = ?3, answer = ?4, created_at = ?5 WHERE answer = x'' OR created_at <= ?6`,
 			scope, key, append([]byte{}, requestHash...), append([]byte{}, answer...), now, old); err != nil {
 			return err
 		}

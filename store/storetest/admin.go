@@ -179,22 +179,30 @@ func settingCRUD(e *env) {
 }
 
 func idempotency(e *env) {
-	look := func(scope, want string) {
+	reserve := func(scope, want string, free bool) {
 		e.Helper()
-		hash, answer, err := e.s.Idempotent(e.ctx, scope, "k")
+		hash, answer, err := e.s.Reserve(e.ctx, scope, "k", []byte("h"))
 		e.ok(err)
 		e.same("answer", string(answer), want)
-		e.same("hash is there", hash != nil, want != "")
+		e.same("free", hash == nil, free)
 	}
-	look("acme", "")
+	reserve("acme", "", true)
+	reserve("acme", "", false) // under way
+	e.ok(e.s.Unreserve(e.ctx, "acme", "k"))
+	reserve("acme", "", true)
 	e.ok(e.s.Remember(e.ctx, "acme", "k", []byte("h"), []byte("first")))
 	e.ok(e.s.Remember(e.ctx, "acme", "k", []byte("h"), []byte("second")))
-	look("acme", "first")
-	look("globex", "")
-	e.clock.Advance(24*time.Hour - time.Millisecond)
-	look("acme", "first")
+	e.ok(e.s.Unreserve(e.ctx, "acme", "k")) // an answer stays
+	reserve("acme", "first", false)
+	reserve("globex", "", true)
+	e.clock.Advance(surehook.ReservedFor - time.Millisecond)
+	reserve("globex", "", false)
 	e.clock.Advance(time.Millisecond)
-	look("acme", "")
+	reserve("globex", "", true) // its node has died
+	e.clock.Advance(24*time.Hour - surehook.ReservedFor - time.Millisecond)
+	reserve("acme", "first", false)
+	e.clock.Advance(time.Millisecond)
+	reserve("acme", "", true)
 	e.ok(e.s.Remember(e.ctx, "acme", "k", []byte("h"), []byte("third")))
-	look("acme", "third")
+	reserve("acme", "third", false)
 }
