@@ -155,9 +155,7 @@ func problems(t *testing.T, err error, want ...string) {
 	}
 }
 
-// Every fault at once, each with its line.
-func TestParse_EveryFaultAtOnce(t *testing.T) {
-	text := `sources:
+const faulty = `sources:
   - type: log_tail
     pth: /x
   - type: kafka
@@ -193,7 +191,10 @@ subscribers:
 relay: {instance: x, admin_token_file: /does/not/exist}
 extra: true
 `
-	_, err := Parse("relay.yaml", []byte(text), env("EMPTY", ""))
+
+// Every fault at once, each with its line.
+func TestParse_EveryFaultAtOnce(t *testing.T) {
+	_, err := Parse("relay.yaml", []byte(faulty), env("EMPTY", ""))
 	problems(t, err,
 		"2:sources[0].path: is required",
 		"3:sources[0].pth: isn't a field; did you mean path?",
