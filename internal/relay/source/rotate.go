@@ -143,7 +143,11 @@ func (t *tail) missed(since time.Time) []sibling {
 	if err != nil {
 		t.trouble("rotated files can't be looked for", err)
 	}
-	return slices.DeleteFunc(all, func(s sibling) bool { return s.info.ModTime().Before(since) || t.has(s) })
+	log, err := os.Stat(t.path)
+	return slices.DeleteFunc(all, func(s sibling) bool {
+		// Where the log is a link, what it leads to may look like a rotated file.
+		return s.info.ModTime().Before(since) || err == nil && os.SameFile(s.info, log) || t.has(s)
+	})
 }
 
 // has tells whether a sibling is in hand, or a copy of what is or was read, or not

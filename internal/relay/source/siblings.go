@@ -19,8 +19,33 @@ type sibling struct {
 
 const serial = `\d[\dTZ:._-]*`
 
-// siblings lists them, the longest untouched first.
+// siblings lists them, the longest untouched first. Where the log is a link, what
+// it leads to may have some, too.
 func siblings(path string) ([]sibling, error) {
+	out, err := beside(path)
+	if err != nil {
+		return nil, err
+	}
+	if target, err := filepath.EvalSymlinks(path); err == nil && target != filepath.Clean(path) {
+		more, err := beside(target)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range more {
+			if !slices.ContainsFunc(out, func(o sibling) bool { return os.SameFile(o.info, s.info) }) {
+				out = append(out, s)
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b sibling) int {
+		// Clocks of file systems are coarse. Of numbers the higher is the older, of
+		// dates the lower.
+		return cmp.Or(a.info.ModTime().Compare(b.info.ModTime()), cmp.Compare(b.number(), a.number()))
+	})
+	return out, nil
+}
+
+func beside(path string) ([]sibling, error) {
 	dir, base := filepath.Split(path)
 	if dir == "" {
 		dir = "."
@@ -45,11 +70,6 @@ func siblings(path string) ([]sibling, error) {
 			out = append(out, sibling{full, fi})
 		}
 	}
-	slices.SortStableFunc(out, func(a, b sibling) int {
-		// Clocks of file systems are coarse. Of numbers the higher is the older, of
-		// dates the lower.
-		return cmp.Or(a.info.ModTime().Compare(b.info.ModTime()), cmp.Compare(b.number(), a.number()))
-	})
 	return out, nil
 }
 

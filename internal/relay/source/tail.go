@@ -16,6 +16,7 @@ import (
 const (
 	idleFirst = 10 * time.Millisecond // until the next look, after there was something
 	idleMost  = 100 * time.Millisecond
+	busyLooks = 100                    // in a row, whatever changes
 	saveEvery = 250 * time.Millisecond // the state; what a crash loses of it is read again, to no effect
 	linger    = 30 * time.Second       // a file that was rotated away is read on: its writer may not know yet
 )
@@ -51,7 +52,7 @@ func (t *tail) ID() string { return t.id }
 
 func (t *tail) Next(ctx context.Context) (*Batch, error) {
 	wait := idleFirst
-	for {
+	for looks := 0; ; looks++ {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -59,9 +60,10 @@ func (t *tail) Next(ctx context.Context) (*Batch, error) {
 		if b != nil {
 			return b, nil
 		}
-		if again {
+		if again && looks < busyLooks {
 			continue
 		}
+		looks = 0
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):

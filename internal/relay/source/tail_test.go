@@ -346,6 +346,54 @@ func TestTail_BookmarkThatCantBeWritten(t *testing.T) {
 	})
 }
 
+// A log that is a link: what it leads to is rotated, or it leads elsewhere.
+func TestTail_Links(t *testing.T) {
+	run(t, func(b *bench) {
+		link := b.path
+		b.must(os.Mkdir(b.dir+"/pods", 0o700))
+		lead := func(name string) {
+			_ = os.Remove(link)
+			b.must(os.Symlink(name, link))
+		}
+		write := func(name string, n int) {
+			b.path = name
+			b.write(n)
+			b.path = link
+		}
+		pod := b.dir + "/pods/0.log"
+		write(pod, 3)
+		lead(pod)
+		b.start()
+		b.readAll()
+		b.crash()
+		write(pod, 1)
+		b.must(os.Rename(pod, pod+".20260525-101010"))
+		write(pod, 2)
+		b.start()
+		b.readAll()
+		b.complete()
+		b.crash()
+		write(pod, 1)
+		lead(b.dir + "/access-20260526.log")
+		write(b.dir+"/access-20260526.log", 2)
+		b.start()
+		b.readAll()
+		b.stop()
+		b.start()
+		write(b.dir+"/access-20260526.log", 1)
+		b.readAll()
+		b.crash()
+		write(b.dir+"/access-20260526.log", 1)
+		lead(b.dir + "/access-20260527.log")
+		write(b.dir+"/access-20260527.log", 1)
+		b.start()
+		b.readAll()
+		if n := len(b.got); n != len(b.wrote)-1 { // what the pod's file got last is nowhere near the link any more
+			t.Errorf("%d events of %d\n%s", n, len(b.wrote)-1, b.said.String())
+		}
+	})
+}
+
 func TestTail_NotAFile(t *testing.T) {
 	run(t, func(b *bench) {
 		b.must(os.Mkdir(b.path, 0o700))
