@@ -87,13 +87,14 @@ type Options struct {
 	Handoff func(ctx context.Context, ev surehook.Event) error
 
 	Logger  *slog.Logger
-	Observe func(Try)            // called after each attempt, from many goroutines
-	Arrived func(Arrival)        // called with each delivery's first success, once it is recorded, by one goroutine that must not wait
-	Died    func(map[string]int) // called likewise with the number of new dead letters, by their events' types
-	Notify  func(Notice)         // called, in a goroutine of its own, when an endpoint was disabled
-	Now     func() time.Time     // time.Now
-	Random  func() float64       // jitter
-	Entropy io.Reader            // ids and secrets; crypto/rand
+	Observe func(Try)                // called after each attempt, from many goroutines
+	Arrived func(Arrival)            // called with each delivery's first success, once it is recorded, by one goroutine that must not wait
+	Died    func(map[string]int)     // called likewise with the number of new dead letters, by their events' types
+	Ended   func(surehook.Code, int) // called with the number of deliveries that became dead letters without an attempt, and why
+	Notify  func(Notice)             // called, in a goroutine of its own, when an endpoint was disabled
+	Now     func() time.Time         // time.Now
+	Random  func() float64           // jitter
+	Entropy io.Reader                // ids and secrets; crypto/rand
 }
 
 // Try is one attempt as observers see it.
@@ -174,7 +175,7 @@ func New(opt Options) (*Engine, error) {
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	e.handoff = newHandoff(opt.Handoff, opt.Logger)
 	e.disp = dispatch.New(dispatch.Options{Store: opt.Store, Client: client, Keyring: keys, Logger: opt.Logger, Now: opt.Now,
-		Random: opt.Random, NewID: e.newULID, Observe: e.observe, Arrived: opt.Arrived, Died: opt.Died, UserAgent: opt.UserAgent, Version: opt.Version, CarryTrace: opt.CarryTrace,
+		Random: opt.Random, NewID: e.newULID, Observe: e.observe, Arrived: opt.Arrived, Died: opt.Died, Ended: opt.Ended, UserAgent: opt.UserAgent, Version: opt.Version, CarryTrace: opt.CarryTrace,
 		Off: opt.APIOnly, MaxInFlight: opt.MaxInFlight, MaxMemory: opt.MaxMemory, DisabledEvent: e.disabledEvent, OnDisabled: e.onDisabled,
 		Gone: e.gone, Held: e.suspended, Window: opt.window(), Refresh: e.reload})
 	return e, nil

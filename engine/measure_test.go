@@ -36,6 +36,37 @@ func (m *measured) options(o *engine.Options) {
 	}
 }
 
+// Deliveries of a disabled endpoint end without an attempt, and are counted as such.
+func TestWhatEndsWithoutAnAttemptIsCounted(t *testing.T) {
+	ended := make(chan int, 10)
+	b := start(t, func(o *engine.Options) {
+		o.Ended = func(why surehook.Code, n int) {
+			if why != surehook.EndpointDisabled {
+				t.Errorf("ended for %s", why)
+			}
+			ended <- n
+			panic("a broken observer")
+		}
+	})
+	r := receivertest.New(t, always(receivertest.Answer{Status: 500}))
+	ep, _ := b.hook(r, func(w *engine.Webhook) { w.Limits.Waits = []time.Duration{20 * time.Millisecond, time.Hour} })
+	for range 5 {
+		b.publish("a", "1")
+	}
+	r.Wait(t, 10)
+	b.until("the retries are written", func() bool { n, _ := b.store.PendingCount(t.Context()); return n.Waiting == 5 })
+	off := false
+	if _, err := b.UpdateWebhook(t.Context(), ep.ID, engine.Patch{Enabled: &off}, engine.Actor{}); err != nil {
+		t.Fatal(err)
+	}
+	b.leap(2 * time.Hour)
+	b.restart()
+	for n := 0; n < 5; {
+		n += <-ended
+	}
+	b.idle()
+}
+
 func (m *measured) numbers() (out []int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -164,7 +164,7 @@ func (a *App) startEngine(ctx context.Context, cfg config.Config, opt Options, m
 	}
 	eo.Store, eo.MasterKeys, eo.Version, eo.Logger = store, keys, opt.Version, a.log
 	eo.Observe = observer(a.log, m, tracer, opt.Observe) //nolint:contextcheck // attempts outlive the start
-	eo.Arrived, eo.Died = m.arrived, m.died
+	eo.Arrived, eo.Died, eo.Ended = m.arrived, m.died, m.endedBy
 	eo.Notify = func(n engine.Notice) {
 		m.disabled.WithLabelValues(n.Reason).Inc()
 		tell.tell(n)

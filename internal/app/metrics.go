@@ -22,6 +22,7 @@ type metrics struct {
 
 	attempts  *prometheus.CounterVec
 	dead      *prometheus.CounterVec
+	ended     *prometheus.CounterVec
 	disabled  *prometheus.CounterVec
 	latency   *prometheus.HistogramVec
 	blocked   prometheus.Counter
@@ -43,6 +44,7 @@ func newMetrics(l *lines, classes config.EventClasses) *metrics {
 		attempts: prometheus.NewCounterVec(counter("webhook_attempts_total", "Attempts by result: succeeded, or the code of the failure."), []string{"result"}),
 		dead: prometheus.NewCounterVec(counter("webhook_dead_total", "Deliveries that became dead letters, by the class of their event's type."),
 			[]string{"event_class"}),
+		ended:    prometheus.NewCounterVec(counter("surehook_ended_total", "Deliveries that became dead letters without an attempt, by why."), []string{"code"}),
 		disabled: prometheus.NewCounterVec(counter("webhook_disabled_total", "Endpoints that attempts disabled, by reason."), []string{"reason"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "webhook_delivery_latency_seconds", Buckets: latencies,
 			Help: "From occurred_at of an event to an endpoint's first 2xx, once for each delivery, by whether its first attempt got it."},
@@ -58,7 +60,7 @@ func newMetrics(l *lines, classes config.EventClasses) *metrics {
 	dropped := prometheus.NewCounterFunc(counter("surehook_log_lines_dropped_total", "Log lines dropped because whoever reads them was too slow."),
 		func() float64 { return float64(l.drops()) })
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), dropped,
-		m.attempts, m.dead, m.disabled, m.latency, m.blocked, m.sealed, m.batchJobs, m.batchTime, m.batchErrs)
+		m.attempts, m.dead, m.ended, m.disabled, m.latency, m.blocked, m.sealed, m.batchJobs, m.batchTime, m.batchErrs)
 	m.begin()
 	return m
 }
@@ -67,6 +69,9 @@ func newMetrics(l *lines, classes config.EventClasses) *metrics {
 // event hides that event from rate().
 func (m *metrics) begin() {
 	m.attempts.WithLabelValues("succeeded")
+	for _, code := range []surehook.Code{surehook.EndpointDisabled, surehook.EventUnavailable} {
+		m.ended.WithLabelValues(string(code))
+	}
 	for _, reason := range []string{surehook.ReasonFailing, surehook.ReasonGone} {
 		m.disabled.WithLabelValues(reason)
 	}
@@ -119,6 +124,11 @@ func (m *metrics) died(byType map[string]int) {
 	for typ, n := range byType {
 		m.dead.WithLabelValues(m.classes.Of(typ)).Add(float64(n))
 	}
+}
+
+// endedBy counts deliveries that ended without an attempt.
+func (m *metrics) endedBy(why surehook.Code, n int) {
+	m.ended.WithLabelValues(string(why)).Add(float64(n))
 }
 
 // batch counts one transaction of the store.

@@ -104,41 +104,38 @@ func (a Arrival) Latency() time.Duration {
 	return max(a.Attempt.CreatedAt.Add(a.Attempt.Duration).Sub(a.OccurredAt), 0)
 }
 
-// arrived tells of a first success. What the hook does wrong is no delivery's
-// fault.
+// arrived tells of a first success.
 func (d *Dispatcher) arrived(a Arrival) {
-	if d.opt.Arrived == nil {
-		return
+	if d.opt.Arrived != nil {
+		d.spare("of arrivals", func() { d.opt.Arrived(a) })
 	}
-	defer func() {
-		if v := recover(); v != nil {
-			d.log.Error("an observer of arrivals panicked", "panic", v)
-		}
-	}()
-	d.opt.Arrived(a)
 }
 
 // died tells of dead letters, by the types of their events.
 func (d *Dispatcher) died(byType map[string]int) {
-	if d.opt.Died == nil || len(byType) == 0 {
-		return
+	if d.opt.Died != nil && len(byType) > 0 {
+		d.spare("of dead letters", func() { d.opt.Died(byType) })
 	}
-	defer func() {
-		if v := recover(); v != nil {
-			d.log.Error("an observer of dead letters panicked", "panic", v)
-		}
-	}()
-	d.opt.Died(byType)
 }
 
-// observe tells the observer. What it does wrong is no delivery's fault.
-func (d *Dispatcher) observe(t Try) {
+// ended tells of dead letters that no attempt made.
+func (d *Dispatcher) ended(why surehook.Code, n int) {
+	if d.opt.Ended != nil && n > 0 {
+		d.spare("of ended deliveries", func() { d.opt.Ended(why, n) })
+	}
+}
+
+// observe tells the observer.
+func (d *Dispatcher) observe(t Try) { d.spare("of attempts", func() { d.opt.Observe(t) }) }
+
+// spare calls an observer. What it does wrong is no delivery's fault.
+func (d *Dispatcher) spare(of string, f func()) {
 	defer func() {
 		if v := recover(); v != nil {
-			d.log.Error("an observer of attempts panicked", "panic", v)
+			d.log.Error("an observer "+of+" panicked", "panic", v)
 		}
 	}()
-	d.opt.Observe(t)
+	f()
 }
 
 // safeSend keeps a panic in one attempt from taking the process, and every other

@@ -28,18 +28,19 @@ type Options struct {
 	Keyring     sealed
 	Logger      *slog.Logger
 	Now         func() time.Time
-	Random      func() float64         // in [0,1)
-	NewID       func(time.Time) string // a ULID
-	Observe     func(Try)              // called after each attempt, from many goroutines
-	Arrived     func(Arrival)          // called with each delivery's first success, by the one who records; nil: nobody
-	Died        func(map[string]int)   // called with the number of new dead letters by their events' types; nil: nobody
-	UserAgent   string                 // "": the profile's
-	Version     string                 // in the profile's
-	CarryTrace  bool                   // send the publisher's traceparent on
-	Off         bool                   // this node sends tests alone: others deliver
-	MaxInFlight int                    // requests over all endpoints
-	MaxMemory   int                    // bytes of event data that lanes hold
-	Gather      time.Duration          // how long busy outcomes wait for company; 0: 3 ms, negative: not at all
+	Random      func() float64           // in [0,1)
+	NewID       func(time.Time) string   // a ULID
+	Observe     func(Try)                // called after each attempt, from many goroutines
+	Arrived     func(Arrival)            // called with each delivery's first success, by the one who records; nil: nobody
+	Died        func(map[string]int)     // called with the number of new dead letters by their events' types; nil: nobody
+	Ended       func(surehook.Code, int) // called with the number of deliveries that ended without an attempt, and why; nil: nobody
+	UserAgent   string                   // "": the profile's
+	Version     string                   // in the profile's
+	CarryTrace  bool                     // send the publisher's traceparent on
+	Off         bool                     // this node sends tests alone: others deliver
+	MaxInFlight int                      // requests over all endpoints
+	MaxMemory   int                      // bytes of event data that lanes hold
+	Gather      time.Duration            // how long busy outcomes wait for company; 0: 3 ms, negative: not at all
 	// DisabledEvent makes the event that tells of a disabled endpoint.
 	DisabledEvent func(*surehook.Endpoint, string, *surehook.Attempt) *surehook.Event
 	// OnDisabled hears of endpoints that a batch of outcomes disabled.

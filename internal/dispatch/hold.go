@@ -99,6 +99,7 @@ func (l *lane) expire() (more bool, err error) {
 		}
 		return false, err
 	}
+	l.d.ended(surehook.EventUnavailable, n)
 	if n > 0 {
 		l.d.log.Info("held deliveries ended: their events left the replay window", "webhook_id", id, "deliveries", n)
 	}

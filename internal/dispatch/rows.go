@@ -127,6 +127,9 @@ func (l *lane) end() (deleted bool, err error) {
 			return false, nil
 		}
 		n, err := l.d.store.End(l.d.ctx, l.key, surehook.EndpointDisabled, !deleted, !deleted, endStep)
+		if !deleted {
+			l.d.ended(surehook.EndpointDisabled, n)
+		}
 		if err != nil || n < endStep {
 			return deleted, err
 		}
