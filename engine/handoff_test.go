@@ -143,8 +143,23 @@ func TestHandoffThatHangsDelaysNothing(t *testing.T) {
 }
 
 func TestHandoffThatFails(t *testing.T) {
-	f := &follower{}
-	b := start(t, func(o *engine.Options) {
+	var f *follower
+	both(t, func(t *testing.T, b *bed) {
+		r := receivertest.New(t, nil)
+		b.hook(r)
+		for i := range 4 {
+			b.publish("a", fmt.Sprint(i))
+		}
+		r.Wait(t, 4)
+		b.until("all four are handed over", func() bool { return len(f.ids()) == 4 && b.HandoffsLost() == 2 })
+		for _, want := range []string{`tenant_id="" error="no notifier there"`, `tenant_id="" error="panic: a notifier's fault"`} {
+			if !strings.Contains(b.logs.String(), want) {
+				t.Errorf("the log misses %s", want)
+			}
+		}
+		b.idle()
+	}, func(o *engine.Options) {
+		f = &follower{}
 		o.Handoff = func(ctx context.Context, ev surehook.Event) error {
 			_ = f.handoff(ctx, ev)
 			if _, bounded := ctx.Deadline(); !bounded {
@@ -159,19 +174,6 @@ func TestHandoffThatFails(t *testing.T) {
 			return nil
 		}
 	})
-	r := receivertest.New(t, nil)
-	b.hook(r)
-	for i := range 4 {
-		b.publish("a", fmt.Sprint(i))
-	}
-	r.Wait(t, 4)
-	b.until("all four are handed over", func() bool { return len(f.ids()) == 4 && b.HandoffsLost() == 2 })
-	for _, want := range []string{`tenant_id="" error="no notifier there"`, `tenant_id="" error="panic: a notifier's fault"`} {
-		if !strings.Contains(b.logs.String(), want) {
-			t.Errorf("the log misses %s", want)
-		}
-	}
-	b.idle()
 }
 
 // A stop hands over what waits.

@@ -39,7 +39,7 @@ func (m *measured) options(o *engine.Options) {
 // Deliveries of a disabled endpoint end without an attempt, and are counted as such.
 func TestWhatEndsWithoutAnAttemptIsCounted(t *testing.T) {
 	ended := make(chan int, 10)
-	b := start(t, func(o *engine.Options) {
+	both(t, func(t *testing.T, b *bed) { endWaiting(t, b, ended) }, func(o *engine.Options) {
 		o.Ended = func(why surehook.Code, n int) {
 			if why != surehook.EndpointDisabled {
 				t.Errorf("ended for %s", why)
@@ -48,6 +48,9 @@ func TestWhatEndsWithoutAnAttemptIsCounted(t *testing.T) {
 			panic("a broken observer")
 		}
 	})
+}
+
+func endWaiting(t *testing.T, b *bed, ended <-chan int) {
 	r := receivertest.New(t, always(receivertest.Answer{Status: 500}))
 	ep, _ := b.hook(r, func(w *engine.Webhook) { w.Limits.Waits = []time.Duration{20 * time.Millisecond, time.Hour} })
 	for range 5 {
@@ -85,8 +88,14 @@ func (m *measured) died(typ string) int {
 // A delivery's latency is measured once, from when its event happened to its first
 // success; a replay of what had arrived isn't one.
 func TestEachDeliveryIsMeasuredOnce(t *testing.T) {
-	m := &measured{}
-	b := start(t, m.options)
+	var m *measured
+	both(t, func(t *testing.T, b *bed) { measureOnce(t, b, m) }, func(o *engine.Options) {
+		m = &measured{}
+		m.options(o)
+	})
+}
+
+func measureOnce(t *testing.T, b *bed, m *measured) {
 	down := true
 	var mu sync.Mutex
 	r := receivertest.New(t, func(int, receivertest.Request) receivertest.Answer {
