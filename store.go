@@ -329,6 +329,8 @@ type DeadLetterFilter struct {
 type DeadLetters interface {
 	ListDeadLetters(ctx context.Context, f DeadLetterFilter, p Page) ([]DeadLetter, error) // newest first, by Key
 	DeadLetter(ctx context.Context, key int64) (*DeadLetter, error)
+	// CountDeadLetters counts them by endpoint; those that have none aren't there.
+	CountDeadLetters(ctx context.Context) (map[int64]int64, error)
 	DiscardDeadLetters(ctx context.Context, keys []int64, a *AuditEntry) (int, error)
 }
 

@@ -9,7 +9,11 @@
 // same webhook-id; they never lose one.
 package surehook
 
-import "time"
+import (
+	"strconv"
+	"strings"
+	"time"
+)
 
 // Event types that the engine itself emits.
 const (
@@ -79,11 +83,22 @@ const (
 	EnvelopeCloudEvents Envelope = "cloudevents" // CloudEvents 1.0, structured
 	EnvelopePylota      Envelope = "pylota"      // with tenant, identity and sequence; what the profile of that name sends for the standard one
 
-	// What the profile purple-wolf sends, and nothing else does. Another major has
-	// the same shape under its own name, until one is defined.
-	EnvelopePurpleWolf   Envelope = "purple-wolf.audit/v1"
-	EnvelopePurpleWolfV2 Envelope = "purple-wolf.audit/v2"
+	// What the profile purple-wolf sends, and nothing else does; see PurpleWolfEnvelope.
+	EnvelopePurpleWolf Envelope = "purple-wolf.audit/v1"
 )
+
+// PurpleWolfEnvelope is the envelope of a major version, 1 to 99. Others than 1
+// have its shape under their own name, until one is defined.
+func PurpleWolfEnvelope(major int) Envelope {
+	return Envelope("purple-wolf.audit/v" + strconv.Itoa(major))
+}
+
+// PurpleWolf tells envelopes that PurpleWolfEnvelope gives.
+func (e Envelope) PurpleWolf() bool {
+	v, ok := strings.CutPrefix(string(e), "purple-wolf.audit/v")
+	major, err := strconv.Atoi(v)
+	return ok && err == nil && major >= 1 && major <= 99 && e == PurpleWolfEnvelope(major)
+}
 
 // Why an endpoint is disabled.
 const (

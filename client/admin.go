@@ -18,18 +18,25 @@ type DeadLetter struct {
 	HTTPStatus int     `json:"http_status"`
 	Attempts   int     `json:"attempts"`
 	CreatedAt  string  `json:"created_at"`
+
+	Data json.RawMessage `json:"data,omitempty"` // the event's, where the filter asked for it and it is still there
 }
 
 // DeadLetterFilter selects dead letters. Empty fields select all.
 type DeadLetterFilter struct {
 	WebhookID, TenantID string
 	Since, Until        time.Time
+	Data                bool // with the data of the events
 	Page
 }
 
 // DeadLetters lists dead letters, newest first.
 func (c *Client) DeadLetters(ctx context.Context, f DeadLetterFilter) iter.Seq2[DeadLetter, error] {
-	return pages[DeadLetter](ctx, c, "/v1/dead-letters", values("webhook_id", f.WebhookID, "tenant_id", f.TenantID, "since", at(f.Since), "until", at(f.Until)), f.Page)
+	q := values("webhook_id", f.WebhookID, "tenant_id", f.TenantID, "since", at(f.Since), "until", at(f.Until))
+	if f.Data {
+		q.Set("data", "true")
+	}
+	return pages[DeadLetter](ctx, c, "/v1/dead-letters", q, f.Page)
 }
 
 // DeadLetter reads one dead letter.

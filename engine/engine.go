@@ -65,6 +65,7 @@ type Options struct {
 	MaxInFlight   int      // requests over all endpoints; 1024
 	MaxMemory     int      // bytes of events held for delivery; 16 MiB
 	MaxEventBytes int      // of one event's data; 1 MiB
+	MaxSubjects   int      // of one event; 16
 	MaxWebhooks   int      // endpoints a scope; 20, negative: unlimited
 	APIVersion    string   // of events' pylota envelopes from now on; "2026-10-01"
 	TextFields    []string // fields of events' data whose texts are cut, e.g. "extracted_text" or "message.text"
@@ -187,7 +188,8 @@ func setDefaults(o *Options) {
 	}
 	o.MaxInFlight = orDefault(o.MaxInFlight, 1024)
 	o.MaxMemory = orDefault(o.MaxMemory, 16<<20)
-	o.MaxEventBytes = orDefault(o.MaxEventBytes, accept.MaxBytes)
+	o.MaxEventBytes = orDefault(o.MaxEventBytes, accept.Usual.Bytes)
+	o.MaxSubjects = orDefault(o.MaxSubjects, accept.Usual.Subjects)
 	o.MaxWebhooks = orDefault(o.MaxWebhooks, 20)
 	o.ReplayWindow = orDefault(o.ReplayWindow, 30*24*time.Hour)
 	o.APIVersion = cmp.Or(o.APIVersion, dispatch.PylotaVersion)

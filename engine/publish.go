@@ -42,7 +42,7 @@ func (e *Engine) Enqueue(ctx context.Context, events ...surehook.Event) ([]Recei
 	now := e.now()
 	for i := range events {
 		ev := events[i]
-		if err := accept.Event(&ev, e.opt.MaxEventBytes, now, e.newULID); err != nil {
+		if err := accept.Event(&ev, accept.Bounds{Bytes: e.opt.MaxEventBytes, Subjects: e.opt.MaxSubjects}, now, e.newULID); err != nil {
 			receipts[i].Err = err
 			continue
 		}

@@ -174,7 +174,7 @@ func TestPurpleWolfSettings(t *testing.T) {
 		"envelope":      second(b.UpdateWebhook(t.Context(), ep.ID, engine.Patch{Envelope: &payload}, engine.Actor{})),
 		"v1a":           third(b.CreateWebhook(t.Context(), engine.Webhook{URL: r.URL, Profile: wolf, Signature: "v1a"}, engine.Actor{})),
 		"other's":       third(b.CreateWebhook(t.Context(), engine.Webhook{URL: r.URL, Envelope: surehook.EnvelopePurpleWolf}, engine.Actor{})),
-		"long secret":   third(b.CreateWebhook(t.Context(), engine.Webhook{URL: r.URL, Profile: wolf, Secret: strings.Repeat("x", 1025)}, engine.Actor{})),
+		"long secret":   third(b.CreateWebhook(t.Context(), engine.Webhook{URL: r.URL, Profile: wolf, Secret: strings.Repeat("x", 16<<10+1)}, engine.Actor{})),
 	} {
 		if surehook.CodeOf(err) != surehook.InvalidRequest {
 			t.Errorf("%s: %v", name, err)
@@ -190,7 +190,7 @@ func TestPurpleWolfTwoSchemas(t *testing.T) {
 	b := start(t)
 	r := receivertest.New(t, nil)
 	b.wolf(r)
-	b.wolf(r, func(w *engine.Webhook) { w.Envelope = surehook.EnvelopePurpleWolfV2 })
+	b.wolf(r, func(w *engine.Webhook) { w.Envelope = surehook.PurpleWolfEnvelope(2) })
 	if _, err := b.Publish(t.Context(), surehook.Event{Type: "a", Data: []byte("{}")}); err != nil {
 		t.Fatal(err)
 	}

@@ -162,7 +162,7 @@ func (e *Engine) textSecret(given string) (raw []byte, shown string, err error) 
 	return []byte(given), given, nil
 }
 
-const maxTextSecret = 1024
+const maxTextSecret = 16 << 10
 
 // Patch changes an endpoint: nil fields stay. The next attempt of whatever is
 // pending goes by the new settings. Filters choose among new events alone: what
@@ -406,8 +406,8 @@ func (e *Engine) checkEndpoint(ep *surehook.Endpoint) error {
 		return surehook.Invalid("partner_id", "an endpoint belongs to a tenant or to a partner, not to both")
 	case !slices.Contains([]string{profile.Standard.Name, profile.Pylota.Name, profile.PurpleWolf.Name}, ep.Profile):
 		return surehook.Invalid("profile", `must be "standard", "pylota" or "purple-wolf"; the others aren't available yet`)
-	case ep.Profile == profile.PurpleWolf.Name && ep.Envelope != surehook.EnvelopePurpleWolf && ep.Envelope != surehook.EnvelopePurpleWolfV2:
-		return surehook.Invalid("envelope", "must be purple-wolf.audit/v1 or purple-wolf.audit/v2 with the purple-wolf profile; left out it is v1")
+	case ep.Profile == profile.PurpleWolf.Name && !ep.Envelope.PurpleWolf():
+		return surehook.Invalid("envelope", "must be purple-wolf.audit/v1, or another version up to v99, with the purple-wolf profile; left out it is v1")
 	case ep.Profile == profile.PurpleWolf.Name && ep.Signature != "v1":
 		return surehook.Invalid("signature", "the purple-wolf profile has one of its own; leave it out")
 	case ep.Profile != profile.PurpleWolf.Name && !slices.Contains([]surehook.Envelope{surehook.EnvelopeStandard, surehook.EnvelopePayload, surehook.EnvelopeThin, surehook.EnvelopeCloudEvents,

@@ -21,14 +21,20 @@ import (
 	"github.com/surehook/surehook"
 )
 
-// MaxBytes is how large an event's data may be where nobody set another bound.
-const MaxBytes = 1 << 20
+// Bounds of an event.
+type Bounds struct {
+	Bytes    int // of its data
+	Subjects int
+}
+
+// Usual are the bounds where nobody set others.
+var Usual = Bounds{Bytes: 1 << 20, Subjects: 16}
 
 // Event checks an event of a caller's and makes it ready to be stored: what
 // isn't the caller's to say is cleared, and an id and a time are given where
 // there are none.
-func Event(ev *surehook.Event, maxBytes int, now time.Time, newULID func(time.Time) string) error {
-	if err := check(ev, maxBytes); err != nil {
+func Event(ev *surehook.Event, most Bounds, now time.Time, newULID func(time.Time) string) error {
+	if err := check(ev, most); err != nil {
 		return err
 	}
 	ev.Key, ev.Sequence, ev.About, ev.Erased = 0, 0, "", false // ours to say
@@ -51,7 +57,7 @@ func Events(events []surehook.Event, now time.Time) ([]*surehook.Event, error) {
 	out := make([]*surehook.Event, len(events))
 	for i := range events {
 		ev := events[i]
-		if err := Event(&ev, MaxBytes, now, newULID); err != nil {
+		if err := Event(&ev, Usual, now, newULID); err != nil {
 			return nil, among(err, i, len(events))
 		}
 		out[i] = &ev
@@ -150,7 +156,7 @@ func subject(s string) bool {
 // check refuses what can't be delivered faithfully. Messages name the field and
 // never the value. The function surehook.enqueue of store/postgres says the same
 // in SQL.
-func check(ev *surehook.Event, maxBytes int) error {
+func check(ev *surehook.Event, most Bounds) error {
 	switch {
 	case ev.Type == "":
 		return surehook.Invalid("type", "is required")
@@ -164,8 +170,8 @@ func check(ev *surehook.Event, maxBytes int) error {
 		return surehook.Invalid("occurred_at", "must lie in the years 1 to 9999")
 	case len(ev.Data) == 0:
 		return surehook.Invalid("data", "is required; it may be any JSON value")
-	case len(ev.Data) > maxBytes:
-		return surehook.Invalid("data", fmt.Sprintf("is over %d bytes", maxBytes))
+	case len(ev.Data) > most.Bytes:
+		return surehook.Invalid("data", fmt.Sprintf("is over %d bytes", most.Bytes))
 	case !utf8.Valid(ev.Data):
 		return surehook.Invalid("data", "must be valid UTF-8")
 	case !validJSON(ev.Data):
@@ -176,8 +182,8 @@ func check(ev *surehook.Event, maxBytes int) error {
 			return surehook.Invalid(f.name, "must be at most 200 printable ASCII characters without spaces")
 		}
 	}
-	if len(ev.Subjects) > 16 {
-		return surehook.Invalid("subjects", "holds more than 16")
+	if len(ev.Subjects) > most.Subjects {
+		return surehook.Invalid("subjects", fmt.Sprintf("holds more than %d", most.Subjects))
 	}
 	if i := slices.IndexFunc(ev.Subjects, func(s string) bool { return !subject(s) }); i >= 0 {
 		return surehook.Invalid(fmt.Sprintf("subjects[%d]", i), "must be 1 to 256 bytes of UTF-8 without NUL")

@@ -55,7 +55,7 @@ func TestRefusalsNameTheFieldAndTheEvent(t *testing.T) {
 	for path, change := range map[string]func(*surehook.Event){
 		"type":        func(e *surehook.Event) { e.Type = surehook.TypeTest },
 		"id":          func(e *surehook.Event) { e.ID = "secret.value" },
-		"data":        func(e *surehook.Event) { e.Data = []byte(`"` + strings.Repeat("x", MaxBytes) + `"`) },
+		"data":        func(e *surehook.Event) { e.Data = []byte(`"` + strings.Repeat("x", Usual.Bytes) + `"`) },
 		"occurred_at": func(e *surehook.Event) { e.OccurredAt = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) },
 		"tenant_id":   func(e *surehook.Event) { e.Tenant = "secret value" },
 		"identity_id": func(e *surehook.Event) { e.Identity = "sécret" },

@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -202,6 +203,8 @@ type DeadLetterView struct {
 	HTTPStatus int    `json:"http_status"`
 	Attempts   int    `json:"attempts"`
 	CreatedAt  stamp  `json:"created_at"`
+
+	Data json.RawMessage `json:"data,omitempty" doc:"The event's, where it was asked for and is still there"`
 }
 
 func viewDead(d *surehook.DeadLetter) DeadLetterView {
@@ -225,7 +228,11 @@ type deadIn struct {
 	TenantID  string    `query:"tenant_id"`
 	Since     time.Time `query:"since"`
 	Until     time.Time `query:"until"`
+	Data      bool      `query:"data" doc:"With the data of the events; at most 50 rows a page"`
 }
+
+// deadWithData bounds a page that has the events' data.
+const deadWithData = 50
 
 func (s *server) listDead(ctx context.Context, c *call, in *deadIn) (*listOut[DeadLetterView], error) {
 	p, err := in.page("dead-letters")
@@ -243,13 +250,30 @@ func (s *server) listDead(ctx context.Context, c *call, in *deadIn) (*listOut[De
 		}
 		f.Endpoint = ep.Key
 	}
+	if in.Data {
+		p.Limit = min(p.Limit, deadWithData)
+	}
 	rows, err := s.store.ListDeadLetters(ctx, f, p)
 	if err != nil {
 		return nil, err
 	}
 	visible := s.visibleEndpoints(ctx, c)
-	return paged("dead-letters", p, rows, func(d surehook.DeadLetter) int64 { return d.Key },
-		func(d surehook.DeadLetter) (DeadLetterView, bool) { return viewDead(&d), visible(d.EndpointID) }), nil
+	out := paged("dead-letters", p, rows, func(d surehook.DeadLetter) int64 { return d.Key },
+		func(d surehook.DeadLetter) (DeadLetterView, bool) {
+			v := viewDead(&d)
+			if !in.Data || !visible(d.EndpointID) {
+				return v, visible(d.EndpointID)
+			}
+			ev, failed := s.store.EventByKey(ctx, d.EventKey)
+			switch {
+			case failed == nil && !ev.Erased:
+				v.Data = ev.Data
+			case surehook.CodeOf(failed) != surehook.NotFound:
+				err = failed
+			}
+			return v, true
+		})
+	return out, err
 }
 
 // ByID names a thing by its id.

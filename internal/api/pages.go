@@ -62,6 +62,17 @@ func PagesAlone(h *Handler) http.Handler {
 	})
 }
 
+// DeadLettersAlone serves the routes of h about dead letters, and no others.
+func DeadLettersAlone(h *Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/dead-letters" || strings.HasPrefix(r.URL.Path, "/v1/dead-letters/") {
+			h.ServeHTTP(w, r)
+			return
+		}
+		h.fail(w, h.begin(w, r), surehook.Errorf(surehook.NotFound, "there is nothing here"))
+	})
+}
+
 func (s *server) openAPI(w http.ResponseWriter, _ *http.Request) {
 	s.json(w, s.api.OpenAPI())
 }

@@ -26,8 +26,11 @@ type Options struct {
 	Metrics http.Handler // mounted at /metrics behind a key that may read; nil: none
 	// OpenMetrics serves /metrics without a key.
 	OpenMetrics   bool
-	MaxEventBytes int              // of one event's data; 1 MiB, as the engine's
-	Now           func() time.Time // time.Now
+	MaxEventBytes int // of one event's data; 1 MiB, as the engine's
+	// Operator tells whether a bearer token is that of the operator, who may do
+	// everything; there are no API keys then. nil: API keys.
+	Operator func(token string) bool
+	Now      func() time.Time // time.Now
 }
 
 const (

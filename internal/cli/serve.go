@@ -42,7 +42,7 @@ delivered by the next process.`,
 			return c.serve(cc, cfg)
 		},
 	}
-	config.AddFlags(serve.Flags())
+	config.AddFlags(serve.Flags(), nil)
 	serve.Flags().StringVar(&file, "config", "", "YAML file of settings [SUREHOOK_CONFIG]")
 	serve.Flags().BoolVar(&docs, "print-settings", false, "print every setting as a Markdown table, or with --json one a line, and end")
 	offer(serve, "sync", "full", "normal")

@@ -8,6 +8,7 @@
 package config
 
 import (
+	"cmp"
 	"net/netip"
 	"net/url"
 	"strings"
@@ -106,12 +107,16 @@ func Default() Config {
 	return c
 }
 
-// AddFlags declares a flag for every setting that may be one.
-func AddFlags(f *pflag.FlagSet) {
+// AddFlags declares a flag for every setting that may be one. With defaults, for
+// a command of another kind, only those that it names, and with its own; an empty
+// one leaves the table's.
+func AddFlags(f *pflag.FlagSet, defaults map[string]string) {
 	for _, o := range table {
-		if o.EnvOnly {
+		own, named := defaults[o.Name]
+		if o.EnvOnly || defaults != nil && !named {
 			continue
 		}
+		o.Default = cmp.Or(own, o.Default)
 		usage := o.Help + " [" + o.Env + "]"
 		if o.Flag {
 			f.Bool(o.Name, o.Default == "true", usage)

@@ -23,7 +23,7 @@ func file(t *testing.T, text string) string {
 func flags(t *testing.T, args ...string) *pflag.FlagSet {
 	t.Helper()
 	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
-	AddFlags(f)
+	AddFlags(f, nil)
 	f.String("config", "", "")
 	if err := f.Parse(args); err != nil {
 		t.Fatal(err)

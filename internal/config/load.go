@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -38,6 +39,8 @@ type Source struct {
 	File    string         // "": none
 	Environ []string       // as of os.Environ
 	Flags   *pflag.FlagSet // as declared by AddFlags, and parsed; nil: none
+	// Defaults of a command that has others than the table's; see AddFlags.
+	Defaults map[string]string
 }
 
 const maxFile = 1 << 20
@@ -72,7 +75,7 @@ func Load(src Source) (Config, error) {
 	}
 	c := Default()
 	for _, o := range table {
-		v := strings.TrimSpace(text(k.Get(o.Name)))
+		v := cmp.Or(strings.TrimSpace(text(k.Get(o.Name))), src.Defaults[o.Name])
 		if v == "" {
 			continue
 		}

@@ -69,7 +69,7 @@ func wolfCases() []struct {
 	return []c{
 		{"the document's own", v1, audit(Audit(labels, "strict-waf", "checkout", "web", "relay-abc-1", []byte(wolfObject))), 1},
 		{"a second attempt", v1, audit(Audit(labels, "strict-waf", "checkout", "web", "relay-abc-1", []byte(wolfObject))), 2},
-		{"the next major", surehook.EnvelopePurpleWolfV2, audit(Audit(labels, "strict-waf", "checkout", "web", "relay-abc-1", []byte(wolfObject))), 1},
+		{"the next major", surehook.PurpleWolfEnvelope(2), audit(Audit(labels, "strict-waf", "checkout", "web", "relay-abc-1", []byte(wolfObject))), 1},
 		{"no labels, nothing of the line known", v1, audit(Audit(nil, "", "", "", "relay-abc-1", []byte(`{"action":"allow","would_block_rules":[]}`))), 1},
 		{"bytes that serialisers change", v1, audit(Audit(nil, `a"<b>&\`, "", "wëb\u2028", "r", []byte("{ \"z\" : 1.50, \"a\":\"<&>\\u003c\u2028\",\n\"z\":1e+2 }"))), 1},
 		{"an event of the API's", v1, surehook.Event{ID: "evt_" + id, Type: "waf.block", Tenant: "acme", Data: []byte(`{"action":"block"}`)}, 1},

@@ -44,6 +44,20 @@ func (s *Store) DeadLetter(ctx context.Context, key int64) (*surehook.DeadLetter
 	return &d, nil
 }
 
+// CountDeadLetters implements surehook.DeadLetters.
+func (s *Store) CountDeadLetters(ctx context.Context) (map[int64]int64, error) {
+	type count struct{ endpoint, letters int64 }
+	rows, err := list(ctx, s, func(r pgx.CollectableRow) (c count, err error) {
+		err = r.Scan(&c.endpoint, &c.letters)
+		return c, err
+	}, `SELECT endpoint_key, count(*) FROM surehook.dead_letters GROUP BY endpoint_key`)
+	out := make(map[int64]int64, len(rows))
+	for _, c := range rows {
+		out[c.endpoint] = c.letters
+	}
+	return out, err
+}
+
 // DiscardDeadLetters implements surehook.DeadLetters.
 func (s *Store) DiscardDeadLetters(ctx context.Context, keys []int64, a *surehook.AuditEntry) (int, error) {
 	var gone int

@@ -64,6 +64,18 @@ func (s *Store) DeadLetter(ctx context.Context, key int64) (*surehook.DeadLetter
 	return &out, nil
 }
 
+// CountDeadLetters implements surehook.DeadLetters.
+func (s *Store) CountDeadLetters(ctx context.Context) (map[int64]int64, error) {
+	out := make(map[int64]int64)
+	err := s.read(ctx, func(c *conn) error {
+		return c.each(`SELECT endpoint_key, count(*) FROM dead_letters GROUP BY endpoint_key`, nil, func(st *sqlite3.Stmt) error {
+			out[st.ColumnInt64(0)] = st.ColumnInt64(1)
+			return nil
+		})
+	})
+	return out, err
+}
+
 // DiscardDeadLetters implements surehook.DeadLetters.
 func (s *Store) DiscardDeadLetters(_ context.Context, keys []int64, a *surehook.AuditEntry) (int, error) {
 	var gone int

@@ -18,6 +18,7 @@ var replayTests = map[string]func(*env){
 	"Replayable/by window and cursor":             replayableWindow,
 	"Replayable/never tests":                      replayableTests,
 	"DeadLetters/discarded ones are gone":         lettersDiscard,
+	"DeadLetters/counted by endpoint":             lettersCount,
 	"DeadLetters/filters":                         lettersFilter,
 	"DeadLetters/a discarded delivery stays dead": lettersDead,
 }
@@ -220,6 +221,23 @@ func lettersDiscard(e *env) {
 	audit, err := e.s.ListAudit(e.ctx, "", surehook.Page{Limit: 10})
 	e.ok(err)
 	e.same("told", audit[0].Action, "dead_letter.discard")
+}
+
+func lettersCount(e *env) {
+	a, b := e.endpoint(), e.endpoint()
+	counts := func() map[int64]int64 {
+		n, err := e.s.CountDeadLetters(e.ctx)
+		e.ok(err)
+		return n
+	}
+	e.same("none", counts(), map[int64]int64{})
+	e.fail(a, surehook.HealthRule{}, 3)
+	e.fail(b, surehook.HealthRule{}, 1)
+	e.publish(true, b)
+	e.same("some", counts(), map[int64]int64{a.Key: 3, b.Key: 1})
+	_, err := e.s.DiscardDeadLetters(e.ctx, []int64{e.letters()[0].Key}, nil)
+	e.ok(err)
+	e.same("less", counts(), map[int64]int64{a.Key: 3})
 }
 
 func lettersFilter(e *env) {
