@@ -13,23 +13,23 @@ import (
 // Declare makes the endpoint of an id, or brings it to what w says, secret
 // included: for programs whose endpoints stand in a file. It is enabled unless w
 // says otherwise. Where CreateWebhook and UpdateWebhook serve people who register
-// a receiver, whoever wrote the file knows it: a new URL needs no test. What
-// waits for the endpoint goes on by the new settings. Declaring the same again
+// a receiver, whoever wrote the file knows it: a new URL needs no test,
+// and its name isn't looked up before the first attempt. What waits for the endpoint goes on by the new settings. Declaring the same again
 // changes nothing.
 func (e *Engine) Declare(ctx context.Context, id string, w Webhook, by Actor) (*surehook.Endpoint, error) {
 	want := e.endpoint(id, w)
+	if err := e.checkEndpoint(want); err != nil {
+		return nil, err
+	}
+	if err := e.canonical(want); err != nil {
+		return nil, err
+	}
 	was, err := e.store.Endpoint(ctx, id)
 	if surehook.CodeOf(err) == surehook.NotFound && err != nil {
 		was, _, err = e.create(ctx, want, w.Secret, by)
 		return was, err
 	}
 	if err != nil {
-		return nil, err
-	}
-	if err := e.checkURL(ctx, want); err != nil {
-		return nil, err
-	}
-	if err := e.checkEndpoint(want); err != nil {
 		return nil, err
 	}
 	raw, _, err := e.secret(want, w.Secret)

@@ -58,16 +58,19 @@ type Webhook struct {
 // CreateWebhook registers an endpoint and gives its secret, which can't be read
 // again.
 func (e *Engine) CreateWebhook(ctx context.Context, w Webhook, by Actor) (*surehook.Endpoint, string, error) {
-	return e.create(ctx, e.endpoint(e.NewID("whk"), w), w.Secret, by)
-}
-
-func (e *Engine) create(ctx context.Context, ep *surehook.Endpoint, given string, by Actor) (*surehook.Endpoint, string, error) {
+	ep := e.endpoint(e.NewID("whk"), w)
 	if err := e.checkEndpoint(ep); err != nil {
 		return nil, "", err
 	}
 	if err := e.checkURL(ctx, ep); err != nil {
 		return nil, "", err
 	}
+	return e.create(ctx, ep, w.Secret, by)
+}
+
+// create stores an endpoint that was checked.
+
+func (e *Engine) create(ctx context.Context, ep *surehook.Endpoint, given string, by Actor) (*surehook.Endpoint, string, error) {
 	raw, shown, err := e.secret(ep, given)
 	if err != nil {
 		return nil, "", err
@@ -373,15 +376,23 @@ func (e *Engine) TestWebhook(ctx context.Context, id string, by Actor) (*surehoo
 // checkURL judges the URL by its text and its addresses, and makes it canonical.
 // A name that doesn't resolve yet is let through: each attempt looks again.
 func (e *Engine) checkURL(ctx context.Context, ep *surehook.Endpoint) error {
+	if err := e.canonical(ep); err != nil {
+		return err
+	}
+	if v := e.client.Check(ctx, ep.URL, true); v.Code == surehook.SSRFBlocked {
+		return surehook.Invalid("url", v.Reason)
+	}
+	return nil
+}
+
+// canonical is checkURL without its look-up.
+func (e *Engine) canonical(ep *surehook.Endpoint) error {
 	t, err := e.client.ParseURL(ep.URL)
 	if err != nil {
 		if u, ok := errors.AsType[*egress.URLError](err); ok {
 			return surehook.Invalid("url", u.Message)
 		}
 		return surehook.Invalid("url", "isn't a URL that can be delivered to")
-	}
-	if v := e.client.Check(ctx, ep.URL, true); v.Code == surehook.SSRFBlocked {
-		return surehook.Invalid("url", v.Reason)
 	}
 	ep.URL = t.URL()
 	return nil
