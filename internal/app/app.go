@@ -41,6 +41,7 @@ type Options struct {
 	Observe func(t engine.Try)    // hears of every attempt as well; nil: nobody
 	Environ func() []string       // of commands that it runs; nil: os.Environ
 	Engine  func(*engine.Options) // last changes, for tests; nil: none
+	Relay   *Relay                // run a relay in place of the API; nil: don't
 }
 
 // App is a running server.
@@ -106,6 +107,9 @@ func Start(ctx context.Context, cfg config.Config, opt Options) (_ *App, err err
 		return nil
 	})
 
+	if opt.Relay != nil {
+		return a, a.startRelay(ctx, cfg, opt, m, listener)
+	}
 	e, err := a.startEngine(ctx, cfg, opt, m)
 	if err != nil {
 		return nil, err

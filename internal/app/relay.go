@@ -1,0 +1,115 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/surehook/surehook/engine"
+	"github.com/surehook/surehook/internal/api"
+	"github.com/surehook/surehook/internal/config"
+	"github.com/surehook/surehook/internal/relay"
+	relayconfig "github.com/surehook/surehook/internal/relay/config"
+	"github.com/surehook/surehook/internal/relay/source"
+)
+
+// Relay is what a relay needs to know beyond a server's settings.
+type Relay struct {
+	Config *relayconfig.Config
+	Env    relayconfig.Env // where its file's secrets are looked up when it is read again
+	Stdin  io.Reader
+}
+
+// startRelay starts an engine, and a relay on it with its admin routes.
+func (a *App) startRelay(ctx context.Context, cfg config.Config, opt Options, m *metrics, l net.Listener) error {
+	first := opt.Relay.Config
+	sha := revision()
+	counts := relay.NewMetrics(opt.Version, sha)
+	also, change := opt.Observe, opt.Engine
+	opt.Observe = func(t engine.Try) {
+		counts.Observe(t)
+		if also != nil {
+			also(t)
+		}
+	}
+	opt.Engine = func(eo *engine.Options) {
+		eo.AllowNetworks, eo.OwnHosts = first.Relay.Networks(), nil
+		eo.MaxWebhooks, eo.MaxSubjects, eo.MaxEventBytes = -1, relay.MaxSubjects, relay.MaxEventBytes
+		if change != nil {
+			change(eo)
+		}
+	}
+	e, err := a.startEngine(ctx, cfg, opt, m)
+	if err != nil {
+		return err
+	}
+	scope := "" // a store of its own
+	if cfg.Database != "" {
+		scope = first.Relay.InstanceID
+	}
+	so := source.Options{States: source.Settings{Store: e.Store(), Scope: scope}, Log: a.log, Stdin: opt.Relay.Stdin}
+	r := relay.New(relay.Options{Engine: e, Open: func(c relayconfig.Source) source.Source { return source.Open(c, so) },
+		Metrics: counts, Logger: a.log})
+	a.stack.push("the relay", r.Stop)
+	if err := r.Use(ctx, first); err != nil {
+		return err
+	}
+	ready := func(ctx context.Context) error { return errors.Join(e.Store().Health(ctx), e.Alive(), r.Ready()) }
+	if err := counts.Register(m.registry, r.Ready, e.Store(), func(err error) {
+		a.log.Warn("dead letters couldn't be counted", "error", err)
+	}); err != nil {
+		return err
+	}
+	admin := &relay.Admin{Token: r.Token, Ready: ready, Metrics: m.handler(), Version: opt.Version, SHA: sha}
+	h := api.New(api.Options{Engine: e, Logger: a.log, Version: opt.Version, Operator: admin.Allowed})
+	admin.DeadLetters = api.DeadLettersAlone(h)
+	a.stack.push("what the API keeps in memory", func(ctx context.Context) error {
+		h.Close(ctx)
+		return nil
+	})
+	a.serve(l, admin.Handler())
+	a.follow(r, opt.Relay) //nolint:contextcheck // it goes on until the app stops
+	return nil
+}
+
+// follow brings the relay to each new state of its file.
+func (a *App) follow(r *relay.Relay, from *Relay) {
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		relayconfig.Watch(ctx, from.Config, relayconfig.WatchOptions{Env: from.Env, Reload: hangup, Log: a.log}, func(c *relayconfig.Config) error {
+			return r.Use(ctx, c)
+		})
+	}()
+	a.stack.push("the relay's file", func(stop context.Context) error {
+		signal.Stop(hangup)
+		cancel()
+		select {
+		case <-done:
+			return nil
+		case <-stop.Done():
+			return fmt.Errorf("a change of the configuration is still under way: %w", context.Cause(stop))
+		}
+	})
+}
+
+// revision is the commit that was built, as far as the build knows.
+func revision() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				return s.Value
+			}
+		}
+	}
+	return "unknown"
+}
