@@ -85,12 +85,18 @@ var listens = regexp.MustCompile(`listens on (http://\S+),`)
 // serve starts a server and waits until it listens.
 func serve(t *testing.T, data string, environ []string, args ...string) *server {
 	t.Helper()
+	return spawn(t, environ, append([]string{"serve", "--listen", "127.0.0.1:0", "--data", data, "--allow-networks", "127.0.0.1/32"}, args...)...)
+}
+
+// spawn starts a command that listens, and waits until it does.
+func spawn(t *testing.T, environ []string, args ...string) *server {
+	t.Helper()
 	bin, err := exec.LookPath("surehook") // testscript puts it into the path
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &server{t: t, output: &bytes.Buffer{}, ended: make(chan struct{})}
-	s.cmd = exec.Command(bin, append([]string{"serve", "--listen", "127.0.0.1:0", "--data", data, "--allow-networks", "127.0.0.1/32"}, args...)...)
+	s.cmd = exec.Command(bin, args...)
 	s.cmd.Env = append(os.Environ(), environ...)
 	pipe, err := s.cmd.StderrPipe()
 	if err != nil {

@@ -97,7 +97,7 @@ func (c *cmd) relay(cc *cobra.Command, cfg config.Config, parsed *relayconfig.Co
 	opt := app.Options{Version: version(), Log: c.env.Stderr, Text: c.env.StderrTerminal, Notice: func(line string) { c.say("%s", line) },
 		Environ: func() []string { return c.env.Environ }, Relay: &app.Relay{Config: parsed, Env: c.lookup, Stdin: c.env.Stdin}}
 	err := app.Run(cc.Context(), cfg, opt, func(a *app.App) {
-		c.say("surehook relay %s serves its operator at http://%s, data in %s", version(), a.Addr, where)
+		c.say("surehook relay %s listens on http://%s, data in %s", version(), a.Addr, where)
 	})
 	if _, bad := errors.AsType[*relayconfig.Problems](err); bad {
 		return fail(exitUsage, "", "%w", err)
