@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,9 +14,8 @@ import (
 )
 
 const (
-	keepFirst   = 100 * time.Millisecond // until what the store didn't take is offered again
-	keepMost    = 5 * time.Second
-	enrichAtOne = 16 // events of a batch that are enriched at a time
+	keepFirst = 100 * time.Millisecond // until what the store didn't take is offered again
+	keepMost  = 5 * time.Second
 )
 
 // feed reads one source into the store: while a batch is being stored, the next
@@ -81,16 +79,7 @@ func (r *Relay) prepare(b *source.Batch) []surehook.Event {
 	defer r.planning.RUnlock()
 	p := r.plan.Load()
 	if p.enrich != nil {
-		var wg sync.WaitGroup
-		turns := make(chan struct{}, enrichAtOne)
-		for i := range b.Events {
-			turns <- struct{}{}
-			wg.Go(func() {
-				p.enrich.Enrich(r.keep, &b.Events[i])
-				<-turns
-			})
-		}
-		wg.Wait()
+		p.enrich.Apply(r.keep, b.Events)
 	}
 	events := make([]surehook.Event, 0, len(b.Events))
 	for i := range b.Events {

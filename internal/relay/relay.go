@@ -34,9 +34,9 @@ const (
 	MaxEventBytes = 2 << 20
 )
 
-// Enricher adds labels to an event. What it can't find out it leaves out.
+// Enricher adds labels to events. What it can't find out it leaves out.
 type Enricher interface {
-	Enrich(ctx context.Context, ev *audit.Event)
+	Apply(ctx context.Context, events []audit.Event)
 	Close()
 }
 
