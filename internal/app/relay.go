@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +17,9 @@ import (
 	"github.com/surehook/surehook/internal/config"
 	"github.com/surehook/surehook/internal/relay"
 	relayconfig "github.com/surehook/surehook/internal/relay/config"
+	"github.com/surehook/surehook/internal/relay/enrich"
 	"github.com/surehook/surehook/internal/relay/source"
+	"github.com/surehook/surehook/profile"
 )
 
 // Relay is what a relay needs to know beyond a server's settings.
@@ -38,7 +41,9 @@ func (a *App) startRelay(ctx context.Context, cfg config.Config, opt Options, m 
 			also(t)
 		}
 	}
+	var roots *x509.CertPool
 	opt.Engine = func(eo *engine.Options) {
+		roots = eo.RootCAs
 		eo.AllowNetworks, eo.OwnHosts = first.Relay.Networks(), nil
 		eo.MaxWebhooks, eo.MaxSubjects, eo.MaxEventBytes = -1, relay.MaxSubjects, relay.MaxEventBytes
 		if change != nil {
@@ -55,7 +60,10 @@ func (a *App) startRelay(ctx context.Context, cfg config.Config, opt Options, m 
 	}
 	so := source.Options{States: source.Settings{Store: e.Store(), Scope: scope}, Log: a.log, Stdin: opt.Relay.Stdin}
 	r := relay.New(relay.Options{Engine: e, Open: func(c relayconfig.Source) source.Source { return source.Open(c, so) },
-		Metrics: counts, Logger: a.log})
+		Enrich: func(list []relayconfig.Enrichment) (relay.Enricher, error) {
+			return enrich.New(list, enrich.Options{Log: a.log, Agent: profile.PurpleWolf.Agent(opt.Version), RootCAs: roots,
+				Observe: func(enricher string, result enrich.Result) { counts.Enriched(enricher, string(result)) }})
+		}, Metrics: counts, Logger: a.log})
 	a.stack.push("the relay", r.Stop)
 	if err := r.Use(ctx, first); err != nil {
 		return err

@@ -47,6 +47,7 @@ func newRelayBed(t *testing.T, store ...string) *relayBed {
 func (b *relayBed) file(subscribers ...string) {
 	b.t.Helper()
 	text := "sources:\n  - {type: log_tail, path: " + filepath.Join(b.dir, "access.log") + ", from_beginning: true}\n" +
+		"enrichments:\n  - {type: lookup, on_label: tenant, table: {acme: {plan: gold}}}\n" +
 		"relay: {instance_id: relay-1, admin_token_env: WOLF_TOKEN}\nsubscribers:\n"
 	for _, s := range subscribers {
 		text += "  - {" + s + ", retry: {max_attempts: 4, base_delay_ms: 20, max_delay_ms: 100}}\n"
@@ -202,7 +203,7 @@ func (b *relayBed) objects(secret string, got []receivertest.Request) map[string
 		if err := json.Unmarshal(r.Body, &e); err != nil {
 			b.t.Fatal(err)
 		}
-		if e.EventID != r.Get("X-PurpleWolf-Event-Id") || deliveries[e.DeliveryID] || e.Labels["tenant"] != "acme" || e.Schema != "purple-wolf.audit/v1" ||
+		if e.EventID != r.Get("X-PurpleWolf-Event-Id") || deliveries[e.DeliveryID] || fmt.Sprint(e.Labels) != "map[plan:gold tenant:acme]" || e.Schema != "purple-wolf.audit/v1" ||
 			fmt.Sprint(e.Source) != "map[entry_point:web middleware:strict-waf relay_instance:relay-1 router:strict]" {
 			b.t.Fatalf("%q\n%s", r.Header, r.Body)
 		}
@@ -416,7 +417,7 @@ func TestRelayAdmin(t *testing.T) {
 		`pwrelay_parsed_events_total{result="not_pw"}`: "2", `pwrelay_parsed_events_total{result="error"}`: "0", `pwrelay_subscribers_matched_total{subscriber_id="siem"}`: "2",
 		`pwrelay_deliveries_total{outcome="delivered",subscriber_id="siem"}`: "2", `pwrelay_deliveries_total{outcome="dropped_queue_full",subscriber_id="siem"}`: "0",
 		`pwrelay_deliveries_total{outcome="dropped_channel_closed",subscriber_id="siem"}`: "0", `pwrelay_delivery_latency_seconds_count{subscriber_id="siem"}`: "2",
-		`pwrelay_dlq_depth{subscriber_id="siem"}`: "0",
+		`pwrelay_dlq_depth{subscriber_id="siem"}`: "0", `pwrelay_enricher_calls_total{enricher="lookup",result="ok"}`: "2",
 	} {
 		b.metric(series, want)
 	}
@@ -443,7 +444,7 @@ func TestRelayCommand(t *testing.T) {
 		t.Error(code, errs)
 	}
 	b.file(`id: siem, url: "http://127.0.0.1:9/in", secret_env: WOLF_SECRET`)
-	if code, out, errs := run(t, b.environ, "", "relay", "--config", b.config(), "--validate-only"); code != 0 || !strings.Contains(out, "is valid: 1 source, 0 enrichments, 1 subscriber") {
+	if code, out, errs := run(t, b.environ, "", "relay", "--config", b.config(), "--validate-only"); code != 0 || !strings.Contains(out, "is valid: 1 source, 1 enrichment, 1 subscriber") {
 		t.Error(code, out, errs)
 	}
 }
