@@ -3,6 +3,7 @@ package sqlite
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/ncruces/go-sqlite3"
@@ -12,10 +13,12 @@ import (
 )
 
 const (
-	// An event without an alias is stored only if no other tenant's has its id.
 	insertEvent = `INSERT INTO events (key, tenant, id, type, identity, owner, sequence, subjects,
-		occurred_at, created_at, trace, about, partner, alias, api_version, hash, data) SELECT ?,?2,?3,?,?,?,?,?,?,?,?,?,?,?14,?,?,?
-		WHERE ?14 <> '' OR NOT EXISTS (SELECT 1 FROM events WHERE id = ?3 AND tenant <> ?2) ON CONFLICT (tenant, id) DO NOTHING`
+		occurred_at, created_at, trace, about, partner, alias, api_version, hash, data) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING`
+
+	// A tenant's event with an id is in one of two indexes.
+	eventKeyByID = `SELECT key FROM events WHERE id = ?1 AND tenant = ?2 AND alias = ''
+		UNION ALL SELECT key FROM events WHERE id = ?1 AND tenant = ?2 AND alias <> ''`
 	insertPending = `INSERT INTO pending (event_key, endpoint_key, id, owner, attempt, first_attempt, due, order_key, sequence)
 		VALUES (?,?,?,?,0,1,?,?,?) ON CONFLICT DO NOTHING`
 )
@@ -140,14 +143,14 @@ func (s *Store) insert(c *conn, e *surehook.Event, hash []byte, now time.Time) (
 	// Taken anew at each run: keys ascend in the order of acceptance.
 	e.Key, e.CreatedAt, e.Sequence, e.Alias = s.keys.take(1), now, 0, ""
 	if e.Owner == "" {
-		return insertOnce(c, e, hash)
+		return s.insertOnce(c, e, hash)
 	}
 	next, err := nextSequence(c, e)
 	if err != nil {
 		return false, err
 	}
 	e.Sequence = next
-	inserted, err := insertOnce(c, e, hash)
+	inserted, err := s.insertOnce(c, e, hash)
 	if err != nil || !inserted {
 		e.Sequence = 0 // an event that is there already takes none
 		return false, err
@@ -157,17 +160,31 @@ func (s *Store) insert(c *conn, e *surehook.Event, hash []byte, now time.Time) (
 
 // insertOnce stores the event unless its tenant has one with its id. Where another
 // tenant has, it gets an alias.
-func insertOnce(c *conn, e *surehook.Event, hash []byte) (bool, error) {
+func (s *Store) insertOnce(c *conn, e *surehook.Event, hash []byte) (bool, error) {
+	// Where the event that had its id first is gone, its alias alone tells of it.
+	if s.aliased.Load() {
+		if mine, err := hasEvent(c, e); err != nil || mine {
+			return false, err
+		}
+	}
 	inserted, err := insertEventRow(c, e, hash)
 	if err != nil || inserted {
 		return inserted, err
 	}
-	mine, err := c.one(`SELECT 1 FROM events WHERE tenant = ? AND id = ?`, []any{e.Tenant, e.ID}, func(*sqlite3.Stmt) error { return nil })
-	if err != nil || mine {
+	if mine, err := hasEvent(c, e); err != nil || mine {
 		return false, err
 	}
 	e.Alias = row.Alias(e.ID)
-	return insertEventRow(c, e, hash)
+	s.aliased.Store(true)
+	inserted, err = insertEventRow(c, e, hash)
+	if err == nil && !inserted {
+		err = fmt.Errorf("the row of event %s wasn't taken", e.ID)
+	}
+	return inserted, err
+}
+
+func hasEvent(c *conn, e *surehook.Event) (bool, error) {
+	return c.one(eventKeyByID, []any{e.ID, e.Tenant}, func(*sqlite3.Stmt) error { return nil })
 }
 
 func insertEventRow(c *conn, e *surehook.Event, hash []byte) (bool, error) {
@@ -228,7 +245,7 @@ func (s *Store) putPending(c *conn, d *surehook.Delivery, order, sequence int64)
 // duplicate looks for an event with this one's id, and answers: the same content
 // is the same event, other content is refused.
 func duplicate(c *conn, e *surehook.Event, hash []byte, out *surehook.Appended) (found bool, err error) {
-	return c.one(`SELECT key, hash FROM events WHERE tenant = ? AND id = ?`, []any{e.Tenant, e.ID}, func(st *sqlite3.Stmt) error {
+	return c.one(`SELECT key, hash FROM events WHERE key IN (`+eventKeyByID+`)`, []any{e.ID, e.Tenant}, func(st *sqlite3.Stmt) error {
 		out.EventKey = st.ColumnInt64(0)
 		if out.Duplicate = bytes.Equal(st.ColumnRawBlob(1), hash); !out.Duplicate {
 			out.Err = errTaken()

@@ -16,11 +16,11 @@ func (s *Store) Event(ctx context.Context, tenant *string, id string) (*surehook
 	if tenant == nil {
 		e, err := s.event(ctx, `e.id = ? AND e.alias = ''`, id)
 		if of, aliased := row.Unalias(id); aliased && surehook.CodeOf(err) == surehook.NotFound {
-			return s.event(ctx, `e.id = ? AND e.alias = ?`, of, id)
+			return s.event(ctx, `e.id = ? AND e.alias = ? AND e.alias <> ''`, of, id)
 		}
 		return e, err
 	}
-	return s.event(ctx, `e.id = ? AND e.tenant = ?`, id, *tenant)
+	return s.event(ctx, `e.key IN (`+eventKeyByID+`)`, id, *tenant)
 }
 
 // EventByKey implements surehook.History.

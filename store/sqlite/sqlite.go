@@ -81,6 +81,7 @@ type Store struct {
 
 	watch     atomic.Pointer[func(surehook.Change)]
 	config    atomic.Int64   // the configuration version that appends are checked against
+	aliased   atomic.Bool    // there may be events with an alias
 	sequences map[int64]bool // endpoints that may have rows in sequences; the writer's alone
 
 	closing chan struct{}
@@ -216,6 +217,10 @@ func (s *Store) takeOver(c *conn, crashed bool) error {
 	if err != nil {
 		return err
 	}
+	aliased, err := c.int64(`SELECT EXISTS (SELECT 1 FROM events WHERE alias <> '')`)
+	if err != nil {
+		return err
+	}
 	if err := s.keys.load(c); err != nil {
 		return err
 	}
@@ -224,6 +229,7 @@ func (s *Store) takeOver(c *conn, crashed bool) error {
 	}
 	s.epoch.Store(epoch)
 	s.config.Store(config)
+	s.aliased.Store(aliased > 0)
 	if freed > 0 {
 		s.log.Info("rows of an earlier process are free again", "rows", freed)
 	}

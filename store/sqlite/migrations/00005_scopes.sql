@@ -30,12 +30,17 @@ INSERT INTO events_new SELECT e.key, e.tenant, e.id, e.type, e.identity, e.owner
     ifnull((SELECT t.partner FROM tenants t WHERE t.id = e.tenant), ''), '', '2026-10-01', e.hash, e.data FROM events e;
 DROP TABLE events;
 ALTER TABLE events_new RENAME TO events;
-CREATE UNIQUE INDEX events_id ON events (id, tenant);
+-- Of the events with one id, one has no alias: its id is its own everywhere.
+CREATE UNIQUE INDEX events_id ON events (id) WHERE alias = '';
+CREATE UNIQUE INDEX events_alias ON events (id, tenant) WHERE alias <> '';
 CREATE INDEX events_tenant ON events (tenant) WHERE tenant <> '';
 CREATE INDEX events_partner ON events (partner) WHERE partner <> '';
 
 -- +goose Down
 DROP INDEX events_partner;
+DROP INDEX events_alias;
+DROP INDEX events_id;
+CREATE UNIQUE INDEX events_id ON events (id, tenant);
 ALTER TABLE events DROP COLUMN api_version;
 ALTER TABLE events DROP COLUMN alias;
 ALTER TABLE events DROP COLUMN partner;
