@@ -193,9 +193,12 @@ func (r *recorder) retry() {
 // disabled.
 func (r *recorder) settle(batch []result, outcomes []surehook.Outcome, got surehook.Recorded) {
 	now := r.d.now()
-	dead := make(map[string]int)
+	var dead map[string]int
 	for i, o := range batch {
 		if a := outcomes[i].Attempt; o.Decision == surehook.Bury && !a.Late {
+			if dead == nil {
+				dead = make(map[string]int)
+			}
 			dead[a.EventType]++
 		}
 		if outcomes[i].Arrived {
