@@ -125,6 +125,7 @@ func fill(t *testing.T, events int) *filled {
 	for _, tenant := range []surehook.Tenant{{ID: "t1", Name: "One\u00e9"}, {ID: "t2", Name: "Two", Partner: "p1"}} {
 		f.must(t, e.PutTenant(t.Context(), &tenant, "tenant.create", by))
 	}
+	f.must(t, e.PutPartner(t.Context(), &surehook.Partner{ID: "p-1", Name: "a partner"}, by))
 	for name, w := range map[string]engine.Webhook{
 		"ok":       {URL: "/ok", EventTypes: []string{"bulk.*", "one.*"}, Headers: map[string]string{"X-A": "ü\""}},
 		"tenant":   {URL: "/tenant", Tenant: "t1", EventTypes: []string{"one.*"}, Subjects: []string{"a*"}, Signature: "v1a"},
