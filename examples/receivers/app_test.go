@@ -94,7 +94,11 @@ type inbox struct {
 
 func newInbox(t *testing.T) *inbox {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "inbox.db")
+	return open(t, filepath.Join(t.TempDir(), "inbox.db"))
+}
+
+func open(t *testing.T, path string) *inbox {
+	t.Helper()
 	db, err := sql.Open("sqlite3", "file:"+filepath.ToSlash(path)+"?_pragma=busy_timeout(10000)")
 	if err != nil {
 		t.Fatal(err)

@@ -89,6 +89,7 @@ var goPrograms = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	goFolder = dir
 	for _, name := range []string{"go.mod", "go.sum"} {
 		b, err := os.ReadFile(filepath.Join("go", name))
 		if err != nil {
@@ -107,6 +108,8 @@ var goPrograms = sync.OnceValues(func() (string, error) {
 	return dir, nil
 })
 
+var goFolder string // of goPrograms, once it was asked
+
 func goProgram(t *testing.T, name string) string {
 	t.Helper()
 	dir, err := goPrograms()
@@ -117,10 +120,9 @@ func goProgram(t *testing.T, name string) string {
 }
 
 func TestMain(m *testing.M) {
+	asSurehook()
 	code := m.Run()
-	if dir, err := goPrograms(); err == nil {
-		_ = os.RemoveAll(dir) // of the system's temporary files
-	}
+	_ = os.RemoveAll(goFolder) // of the system's temporary files
 	os.Exit(code)
 }
 
