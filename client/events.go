@@ -27,6 +27,7 @@ type Event struct {
 	Subjects   []string        `json:"subjects,omitempty"`
 	OccurredAt string          `json:"occurred_at,omitempty"` // RFC 3339
 	CreatedAt  string          `json:"created_at,omitempty"`  // read only
+	Erased     bool            `json:"erased,omitempty"`      // its data was erased; read only
 	Data       json.RawMessage `json:"data,omitempty"`
 }
 
@@ -57,7 +58,7 @@ func newID() string { return "evt_" + ulid.MustNew(ulid.Now(), rand.Reader).Stri
 // and escape it.
 func (e Event) encode() ([]byte, error) {
 	data := e.Data
-	e.Data, e.CreatedAt, e.Sequence = nil, "", 0
+	e.Data, e.CreatedAt, e.Sequence, e.Erased = nil, "", 0, false
 	if e.ID == "" {
 		e.ID = newID()
 	}

@@ -75,12 +75,13 @@ func (e *Engine) tryAppend(ctx context.Context, events []*surehook.Event, outbox
 		}
 		items = append(items, item)
 	}
+	recalls := e.disp.Recalls()
 	appended, err := e.write(ctx, version, items, jobs)
 	if err != nil {
 		e.takeBack(items, err)
 		return nil, nil, err
 	}
-	e.handOff(items, appended, jobs)
+	e.handOff(items, appended, jobs, recalls)
 	return appended, jobs, nil
 }
 
@@ -119,7 +120,7 @@ func (e *Engine) takeBack(items []surehook.Append, err error) {
 	}
 }
 
-func (e *Engine) handOff(items []surehook.Append, appended []surehook.Appended, jobs map[int]*wideJob) {
+func (e *Engine) handOff(items []surehook.Append, appended []surehook.Appended, jobs map[int]*wideJob, recalls int64) {
 	for i := range items {
 		if appended[i].Queued {
 			signal(e.outbox)
@@ -128,7 +129,7 @@ func (e *Engine) handOff(items []surehook.Append, appended []surehook.Appended, 
 			e.disp.Cancel(items[i].Targets) // a duplicate, queued, or refused
 			continue
 		}
-		e.disp.HandOff(items[i].Event, items[i].Targets, appended[i].Deliveries)
+		e.disp.HandOff(items[i].Event, items[i].Targets, appended[i].Deliveries, recalls)
 	}
 	e.tell(items, appended, jobs)
 	for i, job := range jobs {

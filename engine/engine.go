@@ -142,7 +142,11 @@ type Engine struct {
 	outbox  chan struct{} // rung when the outbox may have something
 	stale   chan struct{} // rung when the configuration couldn't be read again
 	changed chan struct{} // rung when it was changed elsewhere
-	gate    sync.RWMutex  // held for reading by callers that append or start something
+	erased  chan struct{} // rung when events were erased elsewhere
+
+	erasures int64 // those that the lanes were asked about; follow's alone
+
+	gate    sync.RWMutex // held for reading by callers that append or start something
 	stopped bool
 	started bool
 }
@@ -172,7 +176,8 @@ func New(opt Options) (*Engine, error) {
 		return nil, fmt.Errorf("engine: %w", err)
 	}
 	e := &Engine{opt: opt, store: opt.Store, log: opt.Logger, now: opt.Now, keys: keys, client: client, texts: texts, index: fanout.New(),
-		entropy: newEntropy(opt.Entropy), outbox: make(chan struct{}, 1), stale: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
+		entropy: newEntropy(opt.Entropy), outbox: make(chan struct{}, 1), stale: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		erased: make(chan struct{}, 1)}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	e.handoff = newHandoff(opt.Handoff, opt.Logger)
 	e.disp = dispatch.New(dispatch.Options{Store: opt.Store, Client: client, Keyring: keys, Logger: opt.Logger, Now: opt.Now,

@@ -13,6 +13,9 @@ func (e *Engine) heard(c surehook.Change) {
 	if c.Config {
 		signal(e.changed)
 	}
+	if c.Erased {
+		signal(e.erased)
+	}
 	if c.Outbox {
 		signal(e.outbox)
 	}
@@ -86,10 +89,12 @@ func (e *Engine) refreshLoop() {
 			wait.Reset(refreshRetry)
 		case <-e.changed:
 			wait.Reset(0)
+		case <-e.erased:
+			wait.Reset(0)
 		case <-wait.C:
 			next := refreshEvery
 			ctx, cancel := context.WithTimeout(e.ctx, refreshLimit)
-			if err := e.reload(ctx); err != nil && e.ctx.Err() == nil {
+			if err := e.follow(ctx); err != nil && e.ctx.Err() == nil {
 				e.log.Warn("the configuration couldn't be read; trying again", "error", err)
 				next = refreshRetry
 			}
@@ -97,6 +102,21 @@ func (e *Engine) refreshLoop() {
 			wait.Reset(next)
 		}
 	}
+}
+
+// follow reads what others may have changed: the configuration, and which events
+// are erased, so that no copy of one is sent from here.
+func (e *Engine) follow(ctx context.Context) error {
+	if err := e.reload(ctx); err != nil {
+		return err
+	}
+	n, err := e.store.Erasures(ctx)
+	if err != nil || n == e.erasures {
+		return err
+	}
+	e.disp.Recall()
+	e.erasures = n
+	return nil
 }
 
 const (

@@ -223,8 +223,8 @@ func (e *Engine) writePart(keys []int64, event int64) ([]int64, error) {
 				switch {
 				case err == nil:
 					e.disp.Wake(key)
-				case surehook.CodeOf(err) == surehook.NotFound:
-					// The endpoint is deleted, and so would the row be.
+				case surehook.CodeOf(err) == surehook.NotFound, surehook.CodeOf(err) == surehook.Conflict:
+					// The endpoint is deleted, and so would the row be; or the event was erased.
 				default:
 					mu.Lock()
 					failed, last = append(failed, key), err

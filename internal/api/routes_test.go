@@ -54,6 +54,7 @@ func TestEveryRouteSucceeds(t *testing.T) {
 		{"GET", "/v1/event-types", ""}, {"GET", "/v1/event-types/order.paid", ""}, {"DELETE", "/v1/event-types/order.paid", ""},
 		{"PUT", "/v1/tenants/acme", `{"name":"Acme","partner_id":"p1"}`}, {"GET", "/v1/tenants", ""}, {"GET", "/v1/tenants/acme", ""}, {"DELETE", "/v1/tenants/acme", ""},
 		{"PUT", "/v1/partners/p1", `{"name":"P","status":"suspended"}`}, {"GET", "/v1/partners", ""}, {"GET", "/v1/partners/p1", ""}, {"DELETE", "/v1/partners/p1", ""},
+		{"POST", "/v1/erasures", `{"ids":["` + event + `"]}`}, {"POST", "/v1/erasures", `{"tenant_id":"acme","identity_id":"ann"}`},
 		{"GET", "/v1/keys", ""}, {"GET", "/v1/audit-log", ""},
 	} {
 		if a := s.admin(c[0], c[1], c[2]); a.Status >= 300 {

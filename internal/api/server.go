@@ -88,6 +88,7 @@ func New(opt Options) *Handler {
 	s.deliveries()
 	s.admin()
 	s.partners()
+	s.erasures()
 	s.pages()
 	return &Handler{s}
 }

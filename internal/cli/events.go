@@ -13,7 +13,7 @@ import (
 
 func (c *cmd) eventsCmd() *cobra.Command {
 	events := &cobra.Command{Use: "events", Short: "Publish events, and see what became of them", RunE: group}
-	events.AddCommand(c.publishCmd(), c.eventListCmd(), c.eventGetCmd())
+	events.AddCommand(c.publishCmd(), c.eventListCmd(), c.eventGetCmd(), c.eraseCmd())
 	return events
 }
 
@@ -143,13 +143,21 @@ func (c *cmd) eventGetCmd() *cobra.Command {
 				return c.out.value(ev)
 			}
 			return c.out.fields("id", ev.ID, "type", ev.Type, "tenant", ev.TenantID, "identity", ev.IdentityID, "owner", ev.Owner, "sequence", ordinal(ev.Sequence),
-				"subjects", printable(strings.Join(ev.Subjects, ", ")), "occurred", moment(ev.OccurredAt), "accepted", moment(ev.CreatedAt), "data", printable(string(ev.Data)))
+				"subjects", printable(strings.Join(ev.Subjects, ", ")), "occurred", moment(ev.OccurredAt), "accepted", moment(ev.CreatedAt), "data", printable(string(ev.Data)), "erased", erasedWord(ev.Erased))
 		}),
 	}
 	cc.Flags().BoolVar(&showDeliveries, "deliveries", false, "what became of it at each endpoint")
 	cc.Flags().BoolVar(&showAttempts, "attempts", false, "every request that it caused")
 	cc.MarkFlagsMutuallyExclusive("deliveries", "attempts")
 	return cc
+}
+
+// erasedWord says that an event's data is gone.
+func erasedWord(erased bool) string {
+	if erased {
+		return "yes: its data is gone for ever"
+	}
+	return ""
 }
 
 // ordinal is a place in a sequence; 0 is none.

@@ -55,7 +55,7 @@ func (d *Dispatcher) request(ctx context.Context, r *route, p *parcel, a *sureho
 	switch {
 	case r.broken != surehook.OK:
 		return egress.Result{Code: r.broken, Err: r.reason}
-	case p.event.Erased:
+	case p.event.Erased || p.erased.Load():
 		return egress.Result{Code: surehook.EventUnavailable, Err: "the event was erased"}
 	}
 	body := r.body(p, a)

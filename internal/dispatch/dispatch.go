@@ -23,7 +23,7 @@ import (
 
 // Options of a dispatcher. Every field is required unless it says otherwise.
 type Options struct {
-	Store       surehook.Queue
+	Store       store
 	Client      client
 	Keyring     sealed
 	Logger      *slog.Logger
@@ -55,6 +55,12 @@ type Options struct {
 	Refresh func(ctx context.Context) error
 }
 
+// store is what the dispatcher needs of one.
+type store interface {
+	surehook.Queue
+	ErasedAmong(ctx context.Context, events []int64) ([]int64, error)
+}
+
 // client makes one attempt at a time; an egress.Client is one.
 type client interface {
 	ParseURL(raw string) (*egress.Target, error)
@@ -67,7 +73,7 @@ const recordGrace = 3 * time.Second
 // Dispatcher runs the lanes of one node.
 type Dispatcher struct {
 	opt    Options
-	store  surehook.Queue
+	store  store
 	client client
 	log    *slog.Logger
 	now    func() time.Time
@@ -79,6 +85,8 @@ type Dispatcher struct {
 	cut      chan struct{} // closed when even recording must end
 	draining atomic.Bool
 	started  atomic.Bool
+
+	recalls atomic.Int64 // goes up with each Recall
 
 	mu       sync.Mutex
 	lanes    map[int64]*lane
@@ -304,15 +312,15 @@ func (d *Dispatcher) Doubt(targets []surehook.Target) {
 }
 
 // HandOff puts the committed rows of an event into their lanes, and tells the
-// lanes of those that found no place.
-func (d *Dispatcher) HandOff(e *surehook.Event, targets []surehook.Target, rows []surehook.Delivery) {
+// lanes of those that found no place. recalls is what Recalls said before the commit.
+func (d *Dispatcher) HandOff(e *surehook.Event, targets []surehook.Target, rows []surehook.Delivery, recalls int64) {
 	p := newParcel(e)
 	for i, t := range targets {
 		l := d.lane(t.EndpointKey)
 		switch {
 		case l == nil: // deleted, and not promised: the row goes with the endpoint
 		case t.Owned:
-			l.push(item{Delivery: rows[i], parcel: p})
+			l.push(item{Delivery: rows[i], parcel: p}, recalls)
 		default:
 			l.overflow()
 		}

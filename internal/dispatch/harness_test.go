@@ -30,25 +30,26 @@ type row struct {
 // model is a store's queue in memory that keeps the rules of the rows. It can be
 // told to fail, before or after it did what it was asked for.
 type model struct {
-	mu    sync.Mutex
-	epoch int64
-	next  int64
-	rows  map[int64]*row
-	off   map[int64]bool // disabled endpoints
-	done  map[int64]surehook.Decision
-	tries map[int64]int       // attempts recorded, by row
-	all   []surehook.Delivery // that were ever stored
-	calls map[string]int
-	lease time.Duration
-	fail  func(call string, o []surehook.Outcome) error // nil: never
-	after func(call string) error
-	told  []surehook.HealthRule
+	mu     sync.Mutex
+	epoch  int64
+	next   int64
+	rows   map[int64]*row
+	off    map[int64]bool // disabled endpoints
+	erased map[int64]bool // events
+	done   map[int64]surehook.Decision
+	tries  map[int64]int       // attempts recorded, by row
+	all    []surehook.Delivery // that were ever stored
+	calls  map[string]int
+	lease  time.Duration
+	fail   func(call string, o []surehook.Outcome) error // nil: never
+	after  func(call string) error
+	told   []surehook.HealthRule
 
 	version int64 // of every endpoint, as claims find it; 0: the lanes' own
 }
 
 func newModel() *model {
-	return &model{epoch: 1, rows: map[int64]*row{}, off: map[int64]bool{}, done: map[int64]surehook.Decision{}, tries: map[int64]int{},
+	return &model{epoch: 1, rows: map[int64]*row{}, off: map[int64]bool{}, erased: map[int64]bool{}, done: map[int64]surehook.Decision{}, tries: map[int64]int{},
 		calls: map[string]int{}, lease: time.Hour}
 }
 
@@ -270,6 +271,22 @@ func (m *model) Expire(_ context.Context, endpoint int64, w surehook.Window, aft
 	return n, surehook.Place{}, nil
 }
 
+// ErasedAmong tells what the test has erased.
+func (m *model) ErasedAmong(_ context.Context, events []int64) ([]int64, error) {
+	if err := m.enter("erased", nil); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []int64
+	for _, key := range events {
+		if m.erased[key] {
+			out = append(out, key)
+		}
+	}
+	return out, nil
+}
+
 func (m *model) Lease() surehook.Lease {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -420,8 +437,8 @@ func (k *desk) publish(size int, keys ...int64) {
 			eps = append(eps, e)
 		}
 	}
-	targets := k.Reserve(eps, size)
-	k.HandOff(ev, targets, k.m.append(ev, targets))
+	recalls, targets := k.Recalls(), k.Reserve(eps, size)
+	k.HandOff(ev, targets, k.m.append(ev, targets), recalls)
 }
 
 func (k *desk) left() int {

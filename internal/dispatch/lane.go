@@ -121,10 +121,10 @@ func (l *lane) unreserve() {
 	l.again() // a claim may have waited for the place
 }
 
-// push hands a committed row over to its reserved place.
-func (l *lane) push(it item) {
+// push hands a committed row over to its reserved place; recalls as in HandOff.
+func (l *lane) push(it item, recalls int64) {
 	l.d.memory.hold(it.parcel)
-	l.mu.Lock()
+	l.lockRecalled(recalls, []*parcel{it.parcel})
 	l.reserved--
 	l.queue = append(l.queue, it)
 	l.kick()

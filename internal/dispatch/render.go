@@ -16,6 +16,7 @@ import (
 type parcel struct {
 	event  *surehook.Event
 	held   atomic.Int32 // rows in lanes and attempts that need it; see memory
+	erased atomic.Bool  // its data is gone from the store: no request may hold it any more
 	bodies [2 * forms]atomic.Pointer[[]byte]
 	tail   atomic.Pointer[[]byte] // of the purple-wolf envelope, whose head is another on each attempt
 }

@@ -36,12 +36,17 @@ func (l *lane) claim() {
 		return
 	}
 	l.mu.Unlock()
+	recalls := l.d.recalls.Load()
 	// An error must mean that nothing was claimed, so the claim can't be cancelled.
 	got, err := l.d.store.Claim(context.WithoutCancel(l.d.ctx), l.key, limit, l.d.memory.room())
 	if err == nil {
 		l.catchUp(got.Version)
 	}
-	l.mu.Lock()
+	parcels := make([]*parcel, len(got.Rows))
+	for i, r := range got.Rows {
+		parcels[i] = newParcel(r.Event)
+	}
+	l.lockRecalled(recalls, parcels)
 	defer l.mu.Unlock()
 	l.claiming = false
 	if err != nil {
@@ -51,8 +56,8 @@ func (l *lane) claim() {
 		l.again()
 		return
 	}
-	for _, r := range got.Rows {
-		p := newParcel(r.Event)
+	for i, r := range got.Rows {
+		p := parcels[i]
 		l.d.memory.hold(p)
 		if it := (item{Delivery: r.Delivery, parcel: p}); r.Delivery.Lost >= lostAlone {
 			l.queue = slices.Insert(l.queue, 0, it) // all other suspects wait for it

@@ -83,7 +83,7 @@ func (s *Store) listen(ctx context.Context) error {
 		return err
 	}
 	hears := false
-	s.watch.tell(surehook.Change{Config: true, Outbox: true, Rows: true})
+	s.watch.tell(surehook.Change{Config: true, Outbox: true, Rows: true, Erased: true})
 	for {
 		quiet := s.opt.listenCheck
 		if !hears {
@@ -138,7 +138,7 @@ func (s *Store) poll() {
 		s.log.Warn("notices don't arrive, as behind a pooler in transaction mode: looking for changes every "+deafPoll.String()+
 			" instead; give an address past the pooler for them", "setting", "database-listen")
 	}
-	s.watch.tell(surehook.Change{Config: true, Outbox: true, Rows: true})
+	s.watch.tell(surehook.Change{Config: true, Outbox: true, Rows: true, Erased: true})
 }
 
 // calls gathers the endpoints that other nodes are to look at: one notice for
@@ -211,13 +211,15 @@ func rowsNotice(keys map[int64]bool) string {
 	return b.String()
 }
 
-// heard takes a notice: "config", "outbox", or "rows" with the endpoints whose
+// heard takes a notice: "config", "erased", "outbox", or "rows" with the endpoints whose
 // rows are due. An echo says nothing.
 func (s *Store) heard(n *pgconn.Notification) {
 	what, rest, _ := strings.Cut(n.Payload, " ")
 	switch what {
 	case "config":
 		s.watch.tell(surehook.Change{Config: true})
+	case "erased":
+		s.watch.tell(surehook.Change{Erased: true})
 	case "outbox":
 		s.watch.tell(surehook.Change{Outbox: true})
 	case "rows":

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/surehook/surehook"
 )
 
 // Prune implements surehook.Retention by whole days: an event goes when its day
@@ -115,16 +113,7 @@ func (s *Store) pruneDeliveries(ctx context.Context, tx pgx.Tx, below int64, lim
 	if err != nil {
 		return 0, err
 	}
-	byEndpoint := make(map[int64][]surehook.Delivery)
-	for _, d := range all {
-		byEndpoint[d.EndpointKey] = append(byEndpoint[d.EndpointKey], d)
-	}
-	for endpoint, rows := range byEndpoint {
-		if err := s.end(ctx, tx, endpoint, rows, surehook.EventUnavailable, now, true, len(rows)); err != nil {
-			return 0, err
-		}
-	}
-	return len(all), nil
+	return len(all), s.endRows(ctx, tx, all, now)
 }
 
 func (s *Store) hasDay(ctx context.Context, tx pgx.Tx, table string, day int64) (there bool, err error) {

@@ -38,6 +38,7 @@ func open(path string, readOnly bool, cacheKiB int, sync Sync) (*conn, error) {
 	if !readOnly {
 		// The page size only takes hold in an empty file, before WAL.
 		pragmas += fmt.Sprintf(`PRAGMA page_size = 16384; PRAGMA journal_mode = WAL; PRAGMA synchronous = %s;
+			PRAGMA secure_delete = ON; -- so that what is erased is in no free page, wherever it was before
 			PRAGMA journal_size_limit = %d;`, sync, walKeep)
 	}
 	out := &conn{Conn: c, stmts: make(map[string]*sqlite3.Stmt), hots: make(map[string]*hot)}

@@ -53,13 +53,8 @@ func oldEvents(c *conn, before time.Time, limit int) ([]int64, error) {
 // prune removes one event. What is still to be delivered of it ends, with an
 // attempt that says so.
 func (s *Store) prune(c *conn, key int64, before, now time.Time) (bool, error) {
-	var rows []surehook.Delivery
-	held := false
-	if err := c.each(`SELECT endpoint_key, id, attempt, first_attempt, owner IS NOT NULL FROM pending WHERE event_key = ?`, []any{key}, func(st *sqlite3.Stmt) error {
-		rows = append(rows, surehook.Delivery{EventKey: key, EndpointKey: st.ColumnInt64(0), ID: st.ColumnInt64(1), Attempt: st.ColumnInt(2), FirstAttempt: st.ColumnInt(3)})
-		held = held || st.ColumnBool(4)
-		return nil
-	}); err != nil || held {
+	rows, held, err := pendingOf(c, key)
+	if err != nil || held {
 		return false, err
 	}
 	if err := s.end(c, rows, surehook.EventUnavailable, now, true, len(rows)); err != nil {
@@ -70,7 +65,7 @@ func (s *Store) prune(c *conn, key int64, before, now time.Time) (bool, error) {
 			return false, err
 		}
 	}
-	_, err := c.exec(`DELETE FROM attempts WHERE event_key = ? AND created_at < ?`, key, before)
+	_, err = c.exec(`DELETE FROM attempts WHERE event_key = ? AND created_at < ?`, key, before)
 	return err == nil, err
 }
 

@@ -63,7 +63,7 @@ func NewClock() *Clock {
 func Run(t *testing.T, open Factory) {
 	for _, group := range []map[string]func(*env){
 		appendTests, aliasTests, scopeTests, sequenceTests, recordTests, healthTests, queueTests, replayTests, jobTests, endpointTests, historyTests, listingTests,
-		adminTests, timeTests, pruneTests, orderTests, reportTests, countTests, partnerTests,
+		adminTests, timeTests, pruneTests, orderTests, reportTests, countTests, partnerTests, eraseTests,
 	} {
 		names := make([]string, 0, len(group))
 		for name := range group {

@@ -1,0 +1,92 @@
+package engine_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/engine"
+	"github.com/surehook/surehook/internal/receivertest"
+)
+
+// E-1: what is erased isn't sent any more: not what waits for its retry, not what a
+// lane holds, and by no replay. The record stays, and the health of the endpoint as
+// well.
+func TestErase(t *testing.T) { both(t, testErase) }
+
+func testErase(t *testing.T, b *bed) {
+	gate := make(chan struct{})
+	slow := receivertest.New(t, always(receivertest.Answer{Gate: gate}))
+	failing := receivertest.New(t, always(receivertest.Answer{Status: 500}))
+	lane, _ := b.hook(slow, func(w *engine.Webhook) { w.Limits.Concurrency = 1; w.Limits.Timeout = 20 * time.Second })
+	retry, _ := b.hook(failing, func(w *engine.Webhook) { w.Limits.Waits = []time.Duration{time.Hour} })
+	var ids []string
+	for i := range 4 {
+		r, err := b.Publish(t.Context(), surehook.Event{Type: "a", Tenant: "acme", Identity: fmt.Sprint("id", i%2), Data: []byte(`1`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, r.ID)
+	}
+	slow.Wait(t, 1)
+	b.until("all have failed once", func() bool { return len(b.attempts(retry)) == 4 })
+	got, err := b.Erase(t.Context(), engine.EraseRequest{Tenant: "acme", Identity: "id1"}, engine.Actor{ID: "key_1"})
+	if err != nil || got.Events != 2 || got.Deliveries < 2 || got.Next != 0 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	close(gate)
+	slow.Wait(t, 2)
+	b.until("the lane is empty", func() bool { n, _ := b.store.PendingCount(t.Context()); return n.Owned+n.Due == 0 })
+	if n := len(slow.Requests()); n != 2 {
+		t.Errorf("%d requests", n)
+	}
+	for i, id := range ids {
+		ds := b.deliveries(id)
+		for _, d := range ds {
+			erased := i%2 == 1
+			if dead := d.Status == surehook.Dead && d.LastCode == surehook.EventUnavailable; dead != erased {
+				t.Errorf("event %d: %+v", i, d)
+			}
+		}
+	}
+	if h := b.endpoint(lane.ID).Health; h.ConsecutiveFailures != 0 {
+		t.Errorf("%+v", h)
+	}
+	for _, req := range []engine.ReplayRequest{{IDs: ids[1:2]}} {
+		_, err := b.Replay(t.Context(), lane.ID, req, engine.Actor{})
+		if e := surehook.CodeOf(err); e != surehook.InvalidRequest {
+			t.Errorf("replayed: %v", err)
+		}
+	}
+	if r, err := b.Replay(t.Context(), lane.ID, engine.ReplayRequest{Since: b.now().Add(-time.Hour)}, engine.Actor{}); err != nil || r.Queued != 2 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	audit, err := b.store.ListAudit(t.Context(), "acme", surehook.Page{Limit: 10})
+	if err != nil || len(audit) != 1 || audit[0].Action != "event.erase" || audit[0].Actor != "key_1" || audit[0].Target != "id1" {
+		t.Errorf("%+v, %v", audit, err)
+	}
+}
+
+// E-2: refusals name their field and change nothing; by ids all are found first.
+func TestEraseRefusals(t *testing.T) {
+	b := start(t)
+	id := b.publish("a", "1").ID
+	many := make([]string, engine.MaxEraseIDs+1)
+	for _, c := range []struct {
+		req   engine.EraseRequest
+		field string
+	}{
+		{engine.EraseRequest{}, "tenant_id"}, {engine.EraseRequest{IDs: many}, "ids"}, {engine.EraseRequest{IDs: []string{id, "evt_x"}}, "ids[1]"},
+		{engine.EraseRequest{IDs: []string{id}, Identity: "x"}, "identity_id"}, {engine.EraseRequest{IDs: []string{id}, Tenant: "other"}, "ids[0]"},
+	} {
+		_, err := b.Erase(t.Context(), c.req, engine.Actor{})
+		e, ok := err.(*surehook.Error) //nolint:errorlint // as it is
+		if !ok || len(e.Fields) != 1 || e.Fields[0].Path != c.field {
+			t.Errorf("%+v: %v", c.req, err)
+		}
+	}
+	if ev, err := b.store.Event(t.Context(), nil, id); err != nil || ev.Erased {
+		t.Errorf("%+v, %v", ev, err)
+	}
+}
