@@ -342,15 +342,27 @@ type ReplayResult struct {
 	InProgress bool // an attempt is being made right now: nothing was changed
 }
 
+// ReplayFilter selects events that occurred since and before two times, and are
+// still in their Window. Status is what became of them at the endpoint:
+//
+//	dead       some attempt was the last of a run, and none succeeded; those whose
+//	           dead letter was discarded are left out
+//	failed     the latest attempt failed, and another one follows
+//	succeeded  some attempt succeeded
+type ReplayFilter struct {
+	Since, Until time.Time // zero: no bound
+	Status       string    // "": whatever
+	Window       Window
+}
+
 // Replays puts past events into the queue again.
 type Replays interface {
 	// Replay makes pending rows, due at once, for events at one endpoint: a
 	// waiting row starts a new run, a dead letter goes, attempts stay.
 	Replay(ctx context.Context, endpoint int64, events []int64, a *AuditEntry) ([]ReplayResult, error)
-	// Replayable lists events with keys above after, oldest first, in a window,
-	// by the latest status at the endpoint ("", dead, failed, succeeded); never
-	// webhook.test, never erased ones; without Data.
-	Replayable(ctx context.Context, endpoint int64, since, until time.Time, status string, after int64, limit int) ([]*Event, error)
+	// Replayable lists events for an endpoint by Key; never webhook.test, never
+	// erased ones; without Data.
+	Replayable(ctx context.Context, endpoint int64, f ReplayFilter, after int64, limit int) ([]*Event, error)
 	CreateReplay(ctx context.Context, r *Replay, a *AuditEntry) error
 	// AdvanceReplay queues events and moves the job's cursor in one
 	// transaction. It does nothing once the job isn't running any more.
@@ -412,7 +424,12 @@ type Retention interface {
 	// to be delivered of them ends as event_unavailable; an event that is being
 	// delivered right now stays until that is over. more: another step would find
 	// something to do.
+	//
+	// Events of tenants with EventsDays are left alone, for as long as those say: a
+	// day that holds some is not removed as a whole, and its others go one by one.
 	Prune(ctx context.Context, before time.Time, limit int) (events int64, more bool, err error)
+	// PruneTenant does the same with one tenant's events, at most limit of them.
+	PruneTenant(ctx context.Context, tenant string, before time.Time, limit int) (events int64, more bool, err error)
 }
 
 // Erasure selects events: those with Keys, or else those of a tenant, or of one of

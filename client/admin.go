@@ -95,10 +95,18 @@ func (c *Client) DeleteEventType(ctx context.Context, name string) error {
 
 // Tenant is a named tenant.
 type Tenant struct {
-	ID        string  `json:"id"`
-	Name      string  `json:"name"`
-	PartnerID *string `json:"partner_id"`
-	CreatedAt string  `json:"created_at"`
+	ID         string  `json:"id"`
+	Name       string  `json:"name"`
+	PartnerID  *string `json:"partner_id"`
+	EventsDays int     `json:"events_days"` // how long its events are kept; 0: as long as everybody's
+	CreatedAt  string  `json:"created_at"`
+}
+
+// TenantInput is what is said of a tenant. Empty fields take away what was.
+type TenantInput struct {
+	Name       string `json:"name"`
+	PartnerID  string `json:"partner_id,omitempty"`
+	EventsDays int    `json:"events_days,omitempty"`
 }
 
 // Tenants lists tenants.
@@ -111,12 +119,9 @@ func (c *Client) Tenant(ctx context.Context, id string) (Tenant, error) {
 	return get[Tenant](ctx, c, "/v1/tenants/"+seg(id), nil)
 }
 
-// PutTenant names a tenant and the partner that it belongs to ("" for none).
-func (c *Client) PutTenant(ctx context.Context, id, name, partner string) (Tenant, error) {
-	in := map[string]string{"name": name}
-	if partner != "" {
-		in["partner_id"] = partner
-	}
+// PutTenant names a tenant, the partner that it belongs to, and how long its events
+// are kept.
+func (c *Client) PutTenant(ctx context.Context, id string, in TenantInput) (Tenant, error) {
 	return send[Tenant](ctx, c, http.MethodPut, "/v1/tenants/"+seg(id), in)
 }
 

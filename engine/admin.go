@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/surehook/surehook"
-	"github.com/surehook/surehook/internal/fanout"
 )
 
 // MaxEventBytes bounds one event's data.
@@ -19,6 +18,9 @@ func (e *Engine) Endpoint(key int64) *surehook.Endpoint { return e.index.Endpoin
 // PutTenant creates or changes a tenant. Its events belong to its partner from now
 // on; those that were accepted before stay where they were.
 func (e *Engine) PutTenant(ctx context.Context, t *surehook.Tenant, action string, by Actor) error {
+	if t.EventsDays < 0 || t.EventsDays > surehook.MaxEventsDays {
+		return surehook.Invalid("events_days", fmt.Sprintf("must be 1 to %d, or 0 for as long as everybody's", surehook.MaxEventsDays))
+	}
 	if t.CreatedAt.IsZero() {
 		t.CreatedAt = e.now()
 	}
@@ -29,6 +31,7 @@ func (e *Engine) PutTenant(ctx context.Context, t *surehook.Tenant, action strin
 	}); err != nil {
 		return err
 	}
+	signal(e.kept)
 	e.refreshed() // matching by another partner is another configuration
 	return nil
 }
@@ -92,10 +95,9 @@ func (e *Engine) CheckReplay(ctx context.Context, id string, keys []int64, path 
 			return nil, surehook.Invalid(path(i), "is event_unavailable: the event left retention")
 		case err != nil:
 			return nil, err
-		case ev.Erased:
-			return nil, surehook.Invalid(path(i), "is event_unavailable: its data was erased")
-		case !fanout.Wants(ep, ev):
-			return nil, surehook.Invalid(path(i), "is an event that the endpoint isn't subscribed to")
+		}
+		if err := e.replayable(ctx, ep, ev, path(i)); err != nil {
+			return nil, err
 		}
 	}
 	return ep, nil

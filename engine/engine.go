@@ -142,6 +142,7 @@ type Engine struct {
 	outbox  chan struct{} // rung when the outbox may have something
 	stale   chan struct{} // rung when the configuration couldn't be read again
 	changed chan struct{} // rung when it was changed elsewhere
+	kept    chan struct{} // rung when a tenant's days were changed
 	erased  chan struct{} // rung when events were erased elsewhere
 
 	erasures int64 // those that the lanes were asked about; follow's alone
@@ -177,7 +178,7 @@ func New(opt Options) (*Engine, error) {
 	}
 	e := &Engine{opt: opt, store: opt.Store, log: opt.Logger, now: opt.Now, keys: keys, client: client, texts: texts, index: fanout.New(),
 		entropy: newEntropy(opt.Entropy), outbox: make(chan struct{}, 1), stale: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		erased: make(chan struct{}, 1)}
+		erased: make(chan struct{}, 1), kept: make(chan struct{}, 1)}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	e.handoff = newHandoff(opt.Handoff, opt.Logger)
 	e.disp = dispatch.New(dispatch.Options{Store: opt.Store, Client: client, Keyring: keys, Logger: opt.Logger, Now: opt.Now,
@@ -270,9 +271,7 @@ func (e *Engine) start(ctx context.Context) error {
 	}
 	e.store.Watch(e.heard)
 	e.bg.Go(e.refreshLoop)
-	if e.opt.Retain > 0 {
-		e.bg.Go(e.pruneLoop)
-	}
+	e.bg.Go(e.pruneLoop)
 	if !e.opt.APIOnly {
 		e.bg.Go(e.fanOutLoop)
 		e.bg.Go(e.replayLoop)

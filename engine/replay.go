@@ -18,8 +18,9 @@ const (
 	maxReplayTime = 3 * time.Second
 )
 
-// ReplayRequest says which events to deliver again: by their ids, or by a window
-// of time and, optionally, what became of them at the endpoint.
+// ReplayRequest says which events to deliver again: by their ids, or by when they
+// occurred and, optionally, what became of them at the endpoint. None is older than
+// the replay window, and none is erased.
 type ReplayRequest struct {
 	IDs          []string
 	Since, Until time.Time
@@ -98,9 +99,10 @@ func (e *Engine) selectWindow(ctx context.Context, ep *surehook.Endpoint, req Re
 	const step = 500
 	bound, cancel := context.WithTimeout(ctx, maxReplayTime)
 	defer cancel()
+	f := e.replayFilter(req.Since, req.Until, req.Status)
 	var keys []int64
 	for after, seen := int64(0), 0; ; {
-		page, err := e.store.Replayable(bound, ep.Key, req.Since, req.Until, req.Status, after, step)
+		page, err := e.store.Replayable(bound, ep.Key, f, after, step)
 		if err != nil && bound.Err() != nil && ctx.Err() == nil {
 			return nil, errReplayWide
 		}
@@ -126,6 +128,43 @@ func (e *Engine) selectWindow(ctx context.Context, ep *surehook.Endpoint, req Re
 			return nil, errReplayWide
 		}
 	}
+}
+
+// replayFilter looks no further back than events may be replayed.
+func (e *Engine) replayFilter(since, until time.Time, status string) surehook.ReplayFilter {
+	w := e.opt.window()
+	if w.Most > 0 {
+		if oldest := e.now().Add(-w.Most); since.Before(oldest) {
+			since = oldest
+		}
+	}
+	return surehook.ReplayFilter{Since: since, Until: until, Status: status, Window: w}
+}
+
+// replayable tells why an event can't be delivered again at an endpoint; nil: it can.
+func (e *Engine) replayable(ctx context.Context, ep *surehook.Endpoint, ev *surehook.Event, path string) error {
+	switch {
+	case ev.Erased:
+		return surehook.Invalid(path, "is event_unavailable: its data was erased")
+	case ev.Type == surehook.TypeTest:
+		return surehook.Invalid(path, "is a test, which is sent once and never again")
+	case !fanout.Wants(ep, ev):
+		return surehook.Invalid(path, "is an event that the endpoint isn't subscribed to")
+	}
+	days := 0
+	if ev.Tenant != "" {
+		t, err := e.store.Tenant(ctx, ev.Tenant)
+		switch {
+		case err == nil:
+			days = t.EventsDays
+		case surehook.CodeOf(err) != surehook.NotFound:
+			return err
+		}
+	}
+	if w := e.opt.window().Of(days); w > 0 && ev.OccurredAt.Before(e.now().Add(-w)) {
+		return surehook.Invalid(path, fmt.Sprintf("is event_unavailable: it occurred more than %d days ago", int(w.Hours()/24)))
+	}
+	return nil
 }
 
 var errReplayWide = surehook.Invalid("since", "the window holds more events than one request can look through: narrow it, or start a background replay")
@@ -161,10 +200,9 @@ func (e *Engine) selectIDs(ctx context.Context, ep *surehook.Endpoint, req Repla
 			return nil, surehook.Invalid(path, "is unknown")
 		case err != nil:
 			return nil, err
-		case ev.Erased:
-			return nil, surehook.Invalid(path, "is event_unavailable: its data was erased")
-		case !fanout.Wants(ep, ev):
-			return nil, surehook.Invalid(path, "is an event that the endpoint isn't subscribed to")
+		}
+		if err := e.replayable(ctx, ep, ev, path); err != nil {
+			return nil, err
 		}
 		if err := req.permit(ev.Type); err != nil {
 			return nil, err
@@ -275,7 +313,7 @@ func (e *Engine) stepReplay(r *surehook.Replay) (more bool, err error) {
 	if ep == nil || !ep.Enabled {
 		return false, e.store.EndReplay(e.ctx, r.ID, surehook.ReplayFailed, "the endpoint was disabled or deleted", nil)
 	}
-	page, err := e.store.Replayable(e.ctx, r.EndpointKey, r.Since, r.Until, r.Status, r.Cursor, step)
+	page, err := e.store.Replayable(e.ctx, r.EndpointKey, e.replayFilter(r.Since, r.Until, r.Status), r.Cursor, step)
 	if err != nil {
 		return false, err
 	}

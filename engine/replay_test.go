@@ -17,7 +17,7 @@ type vast struct {
 	looks int
 }
 
-func (v *vast) Replayable(ctx context.Context, _ int64, _, _ time.Time, _ string, after int64, limit int) ([]*surehook.Event, error) {
+func (v *vast) Replayable(ctx context.Context, _ int64, _ surehook.ReplayFilter, after int64, limit int) ([]*surehook.Event, error) {
 	v.looks++
 	if v.slow {
 		<-ctx.Done()

@@ -135,20 +135,22 @@ func (s *server) deleteType(ctx context.Context, c *call, in *ByName) (*none, er
 
 // TenantInput names a tenant.
 type TenantInput struct {
-	Name      string `json:"name,omitempty" maxLength:"200"`
-	PartnerID string `json:"partner_id,omitempty" maxLength:"200"`
+	Name       string `json:"name,omitempty" maxLength:"200"`
+	PartnerID  string `json:"partner_id,omitempty" maxLength:"200"`
+	EventsDays int    `json:"events_days,omitempty" minimum:"0" maximum:"3650" doc:"How long its events are kept, with their attempts and dead letters; 0: as long as everybody's (30 days, settable)"`
 }
 
 // TenantView is a tenant.
 type TenantView struct {
-	ID        string `json:"id"`
-	Name      string `json:"name"`
-	PartnerID text   `json:"partner_id"`
-	CreatedAt stamp  `json:"created_at"`
+	ID         string `json:"id"`
+	Name       string `json:"name"`
+	PartnerID  text   `json:"partner_id"`
+	EventsDays int    `json:"events_days" doc:"0: as long as everybody's"`
+	CreatedAt  stamp  `json:"created_at"`
 }
 
 func viewTenant(t *surehook.Tenant) TenantView {
-	return TenantView{ID: t.ID, Name: t.Name, PartnerID: text(t.Partner), CreatedAt: stamp(t.CreatedAt)}
+	return TenantView{ID: t.ID, Name: t.Name, PartnerID: text(t.Partner), EventsDays: t.EventsDays, CreatedAt: stamp(t.CreatedAt)}
 }
 
 type tenantIn struct {
@@ -164,7 +166,7 @@ func (s *server) putTenant(ctx context.Context, c *call, in *tenantIn) (*tenantO
 	if !tenantName.MatchString(in.ID) {
 		return nil, surehook.Invalid("id", "must be at most 200 printable ASCII characters without spaces")
 	}
-	t := &surehook.Tenant{ID: in.ID, Name: in.Body.Name, Partner: in.Body.PartnerID, CreatedAt: s.now()}
+	t := &surehook.Tenant{ID: in.ID, Name: in.Body.Name, Partner: in.Body.PartnerID, EventsDays: in.Body.EventsDays, CreatedAt: s.now()}
 	if err := s.e.PutTenant(ctx, t, "tenant.put", c.actor()); err != nil {
 		return nil, err
 	}

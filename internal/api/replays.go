@@ -12,9 +12,9 @@ import (
 // ReplayInput says which events to deliver again.
 type ReplayInput struct {
 	IDs        []string   `json:"ids,omitempty" maxItems:"100" doc:"Event ids; or a window:"`
-	Since      *time.Time `json:"since,omitempty" doc:"Accepted at or after: by created_at, not occurred_at"`
-	Until      *time.Time `json:"until,omitempty" doc:"Accepted before; now by default"`
-	Status     string     `json:"status,omitempty" enum:"dead,failed,succeeded" doc:"Of the window, those with this status at the endpoint"`
+	Since      *time.Time `json:"since,omitempty" doc:"Occurred at or after; nothing older than the replay window (30 days, or as long as the event is kept) is sent"`
+	Until      *time.Time `json:"until,omitempty" doc:"Occurred before; now by default"`
+	Status     string     `json:"status,omitempty" enum:"dead,failed,succeeded" doc:"Of those, the ones that died and never succeeded there, whose latest attempt failed, or that succeeded"`
 	Background bool       `json:"background,omitempty" doc:"As a job without the bounds of one request (1000 events, 20000 looked through); it survives restarts"`
 }
 

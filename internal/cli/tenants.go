@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -46,34 +47,45 @@ func (c *cmd) tenant(t client.Tenant) error {
 	if c.json {
 		return c.out.value(t)
 	}
-	return c.out.fields("id", t.ID, "name", printable(t.Name), "partner", deref(t.PartnerID), "created", moment(t.CreatedAt))
+	return c.out.fields("id", t.ID, "name", printable(t.Name), "partner", deref(t.PartnerID), "events days", days(t.EventsDays), "created", moment(t.CreatedAt))
 }
 
 func (c *cmd) tenantPutCmd() *cobra.Command {
-	var name, partner string
+	var in client.TenantInput
 	put := &cobra.Command{
 		Use:   "put ID",
 		Short: "Name a tenant, or change it: what isn't given stays",
-		Long: `Name a tenant and the partner that it belongs to, or change them: what isn't given
-stays. An empty --name or --partner takes it away.`,
+		Long: `Name a tenant, the partner that it belongs to and how long its events are kept, or
+change them: what isn't given stays. An empty --name or --partner takes it away, and so
+does --events-days 0.`,
 		Example: "  surehook tenants put acme --name 'Acme Ltd' --partner hub",
 		Args:    exactly("ID"),
 	}
 	f := put.Flags()
-	f.StringVar(&name, "name", "", "name")
-	f.StringVar(&partner, "partner", "", "partner that it belongs to")
+	f.StringVar(&in.Name, "name", "", "name")
+	f.StringVar(&in.PartnerID, "partner", "", "partner that it belongs to")
+	f.IntVar(&in.EventsDays, "events-days", 0, "days that its events are kept, with their attempts and dead letters; 0: as long as everybody's")
 	put.RunE = c.through(func(ctx context.Context, api *client.Client, args []string) error {
-		stored, err := stored(f, []string{"name", "partner"}, func() (client.Tenant, error) { return api.Tenant(ctx, args[0]) })
+		stored, err := stored(f, []string{"name", "partner", "events-days"}, func() (client.Tenant, error) { return api.Tenant(ctx, args[0]) })
 		if err != nil {
 			return err
 		}
-		keep(f, "name", &name, stored.Name)
-		keep(f, "partner", &partner, deref(stored.PartnerID))
-		t, err := api.PutTenant(ctx, args[0], name, partner)
+		keep(f, "name", &in.Name, stored.Name)
+		keep(f, "partner", &in.PartnerID, deref(stored.PartnerID))
+		keep(f, "events-days", &in.EventsDays, stored.EventsDays)
+		t, err := api.PutTenant(ctx, args[0], in)
 		if err != nil {
 			return err
 		}
 		return c.tenant(t)
 	})
 	return put
+}
+
+// days shows how long events are kept, where the tenant says so.
+func days(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
 }

@@ -200,9 +200,9 @@ func useEverything(t *testing.T, s *Store, event int64) {
 		use(s.ListEndpoints(ctx, surehook.EndpointFilter{Of: "p"}, p))
 	}
 	for status := range replayableBy {
-		use(s.Replayable(ctx, 1, now.Add(-48*time.Hour), now.Add(-47*time.Hour), status, 0, 10))
-		use(s.Replayable(ctx, 101, time.Time{}, time.Time{}, status, 0, 10))
-		use(s.Replayable(ctx, 50, time.Time{}, time.Time{}, status, 0, 10))
+		use(s.Replayable(ctx, 1, surehook.ReplayFilter{Since: now.Add(-48 * time.Hour), Until: now.Add(-47 * time.Hour), Status: status}, 0, 10))
+		use(s.Replayable(ctx, 101, surehook.ReplayFilter{Status: status}, 0, 10))
+		use(s.Replayable(ctx, 50, surehook.ReplayFilter{Status: status}, 0, 10))
 	}
 	use(s.Stats(ctx, 50, now.Add(-time.Hour), now, time.Minute))
 	use(s.Event(ctx, nil, "e7"))

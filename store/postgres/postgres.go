@@ -81,6 +81,8 @@ type Store struct {
 	watch  watchers
 	calls  calls
 
+	keptDays keptDays
+
 	renewing sync.Mutex
 	ctx      context.Context // ends with the store
 	cancel   context.CancelFunc

@@ -5,32 +5,121 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 )
 
+// ownDays are the tenants that say themselves how long their events are kept.
+const ownDays = `(SELECT t.id FROM surehook.tenants t WHERE t.events_days > 0)`
+
 // Prune implements surehook.Retention by whole days: an event goes when its day
 // is over and past. First its rows in the other tables go, in steps of limit;
 // when nothing points into the day any more, its partitions are detached, beside
 // everything that runs, and dropped.
+//
+// A day that holds events of tenants with days of their own can't be dropped: its
+// other events go one by one, and PruneTenant is left with the rest. See
+// docs/adr/0010.
 func (s *Store) Prune(ctx context.Context, before time.Time, limit int) (int64, bool, error) {
 	day := before.UnixMilli() / dayMs // the first that stays
 	days, err := s.daysBefore(ctx, day)
-	if err != nil || len(days) == 0 {
+	if err != nil {
 		return 0, false, wrap(err)
 	}
-	// The oldest day first, and one step of it.
-	oldest := days[0]
-	n, more, over, err := s.pruneRows(ctx, oldest, limit)
-	if err == nil && over {
-		more, err = true, s.dropDay(ctx, oldest)
+	for _, d := range days { // the oldest first, and one step of it
+		if s.keptDays.fresh(d) {
+			continue
+		}
+		n, more, err := s.pruneDay(ctx, d, limit)
+		switch sqlState(err) {
+		case "42P01", "55000": // undefined_table, object_not_in_prerequisite_state: another node is at the same day
+			return n, false, nil
+		}
+		if err != nil || n > 0 || more {
+			return n, more && err == nil, wrap(err)
+		}
 	}
-	switch sqlState(err) {
-	case "42P01", "55000": // undefined_table, object_not_in_prerequisite_state: another node is at the same day
-		return n, false, nil
+	return 0, false, nil
+}
+
+// pruneDay makes one step of a day. more: another one would find something to do.
+func (s *Store) pruneDay(ctx context.Context, day int64, limit int) (n int64, more bool, err error) {
+	keep, err := s.kept(ctx, day)
+	if err != nil {
+		return 0, false, err
 	}
-	return n, more && err == nil, wrap(err)
+	n, more, over, err := s.pruneRows(ctx, day, limit, keep)
+	if err != nil || !over {
+		return n, more, err
+	}
+	for _, table := range partitioned {
+		if !keep[table] {
+			if err := s.dropDay(ctx, table, day); err != nil {
+				return n, false, err
+			}
+		}
+	}
+	if keep["events"] || keep["attempts"] {
+		s.keptDays.note(day)
+	}
+	return n, true, nil // the next day
+}
+
+// keptDays are days of which only what tenants keep for longer is left: there is
+// nothing to be done about them for a while.
+type keptDays struct {
+	mu sync.Mutex
+	at map[int64]time.Time
+}
+
+const keptLook = time.Hour // a tenant's days may be others then
+
+func (k *keptDays) fresh(day int64) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return time.Since(k.at[day]) < keptLook
+}
+
+func (k *keptDays) note(day int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.at == nil {
+		k.at = make(map[int64]time.Time)
+	}
+	k.at[day] = time.Now()
+}
+
+func (k *keptDays) forget() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.at = nil
+}
+
+// kept tells which of a day's partitions hold something that tenants keep for
+// longer: events, and attempts of such events, also of days before.
+func (s *Store) kept(ctx context.Context, day int64) (map[string]bool, error) {
+	out := make(map[string]bool)
+	for table, what := range map[string]string{
+		"events":   `SELECT 1 FROM surehook.%s e WHERE e.tenant = t.id AND e.tenant <> '' AND e.key < $1 LIMIT 1`,
+		"attempts": `SELECT 1 FROM surehook.events e JOIN surehook.%s a ON a.event_key = e.key WHERE e.tenant = t.id AND e.tenant <> '' AND e.key < $1 LIMIT 1`,
+	} {
+		there, err := s.hasDay(ctx, s.pool, table, day)
+		if err != nil {
+			return out, err
+		}
+		var kept bool
+		if there {
+			err = s.pool.QueryRow(ctx, s.q(fmt.Sprintf(`SELECT EXISTS (SELECT 1 FROM surehook.tenants t CROSS JOIN LATERAL (`+what+`) x WHERE t.events_days > 0)`,
+				partition{table, day}.name())), keyAt((day+1)*dayMs)).Scan(&kept)
+		}
+		if err != nil {
+			return out, err
+		}
+		out[table] = kept
+	}
+	return out, nil
 }
 
 // daysBefore lists the days before one that have partitions, or what is left of
@@ -60,25 +149,31 @@ func (s *Store) daysBefore(ctx context.Context, day int64) ([]int64, error) {
 	return out, nil
 }
 
+// notKept is a row x of an event that no tenant keeps for longer: the keys of a
+// day are $1 and $2.
+const notKept = `x.event_key >= $1 AND x.event_key < $2 AND NOT EXISTS (SELECT 1 FROM surehook.events e
+	WHERE e.key = x.event_key AND e.tenant <> '' AND e.tenant IN ` + ownDays + ` OFFSET 0)`
+
 // pruneRows removes some of what points to a day's events from the tables that
-// have no days. more: another step would find something; over: nothing is left.
-// While a row is held, neither is true, and its event keeps its id.
-func (s *Store) pruneRows(ctx context.Context, day int64, limit int) (n int64, more, over bool, err error) {
-	below := keyAt((day + 1) * dayMs)
+// have no days, and from those that do where the day is kept. more: another step
+// would find something; over: nothing is left. While a row is held, neither is true,
+// and its event keeps its id.
+func (s *Store) pruneRows(ctx context.Context, day int64, limit int, keep map[string]bool) (n int64, more, over bool, err error) {
+	from, below := keyAt(day*dayMs), keyAt((day+1)*dayMs)
 	err = s.change(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		n, more, over = 0, false, false
-		ended, err := s.pruneDeliveries(ctx, tx, below, limit)
+		ended, err := s.pruneDeliveries(ctx, tx, from, below, limit)
 		if err != nil {
 			return err
 		}
 		letters, err := tx.Exec(ctx, s.q(`DELETE FROM surehook.dead_letters WHERE key IN (
-			SELECT key FROM surehook.dead_letters WHERE event_key < $1 ORDER BY event_key LIMIT $2 FOR UPDATE SKIP LOCKED)`), below, limit)
+			SELECT x.key FROM surehook.dead_letters x WHERE `+notKept+` ORDER BY x.event_key LIMIT $3 FOR UPDATE SKIP LOCKED)`), from, below, limit)
 		if err != nil {
 			return err
 		}
 		more = ended == limit || letters.RowsAffected() == int64(limit)
 		var pending bool
-		if err := tx.QueryRow(ctx, s.q(`SELECT EXISTS (SELECT 1 FROM surehook.pending WHERE event_key < $1)`), below).Scan(&pending); err != nil || pending {
+		if err := tx.QueryRow(ctx, s.q(`SELECT EXISTS (SELECT 1 FROM surehook.pending x WHERE `+notKept+`)`), from, below).Scan(&pending); err != nil || pending {
 			return err
 		}
 		there, err := s.hasDay(ctx, tx, "events", day)
@@ -86,15 +181,18 @@ func (s *Store) pruneRows(ctx context.Context, day int64, limit int) (n int64, m
 			return err
 		}
 		if there {
-			// By way of the day's events: the ids have no index by key.
-			ids, err := tx.Exec(ctx, s.q(fmt.Sprintf(`DELETE FROM surehook.event_keys k USING (SELECT y.id FROM surehook.%s x
-				JOIN surehook.event_keys y ON y.id = CASE WHEN x.alias <> '' THEN x.id || ' ' || x.tenant ELSE x.id END AND y.key = x.key LIMIT $1) e
-				WHERE k.id = e.id`, partition{"events", day}.name())), limit)
+			if n, err = s.pruneEvents(ctx, tx, day, limit, keep); err != nil {
+				return err
+			}
+			more = more || n == int64(limit)
+		}
+		if keep["attempts"] && !more {
+			left, err := tx.Exec(ctx, s.q(fmt.Sprintf(`DELETE FROM surehook.%[1]s WHERE ctid = ANY (ARRAY(SELECT x.ctid FROM surehook.%[1]s x
+				WHERE NOT EXISTS (SELECT 1 FROM surehook.events e WHERE e.key = x.event_key OFFSET 0) LIMIT $1))`, partition{"attempts", day}.name())), limit)
 			if err != nil {
 				return err
 			}
-			n = ids.RowsAffected()
-			more = more || n == int64(limit)
+			more = left.RowsAffected() == int64(limit)
 		}
 		over = !more
 		return nil
@@ -102,10 +200,88 @@ func (s *Store) pruneRows(ctx context.Context, day int64, limit int) (n int64, m
 	return n, more, over, err
 }
 
+// pruneEvents removes the ids of some of a day's events, and where the day is kept
+// the events as well: those that no tenant keeps for longer.
+func (s *Store) pruneEvents(ctx context.Context, tx pgx.Tx, day int64, limit int, keep map[string]bool) (int64, error) {
+	name := partition{"events", day}.name()
+	if keep["events"] {
+		keys, err := collect(ctx, tx, pgx.RowTo[int64], s.q(fmt.Sprintf(`SELECT x.key FROM surehook.%s x
+			WHERE x.tenant = '' OR x.tenant NOT IN %s ORDER BY x.key LIMIT $1`, name, ownDays)), limit)
+		if err != nil {
+			return 0, err
+		}
+		return s.pruneKeys(ctx, tx, keys)
+	}
+	// By way of the day's events: the ids have no index by key.
+	ids, err := tx.Exec(ctx, s.q(fmt.Sprintf(`DELETE FROM surehook.event_keys k USING (SELECT y.id FROM surehook.%s x
+		JOIN surehook.event_keys y ON y.id = CASE WHEN x.alias <> '' THEN x.id || ' ' || x.tenant ELSE x.id END AND y.key = x.key LIMIT $1) e
+		WHERE k.id = e.id`, name)), limit)
+	return ids.RowsAffected(), err
+}
+
+// pruneKeys removes events with all that is theirs. Nothing is pending of them.
+func (s *Store) pruneKeys(ctx context.Context, tx pgx.Tx, keys []int64) (int64, error) {
+	if len(keys) == 0 {
+		return 0, nil
+	}
+	for _, sql := range []string{
+		`DELETE FROM surehook.dead_letters WHERE event_key = ANY($1) AND $2::bigint IS NOT NULL`,
+		`DELETE FROM surehook.attempts WHERE event_key = ANY($1) AND key >= $2`,
+		`DELETE FROM surehook.event_keys k USING surehook.events e WHERE e.key = ANY($1) AND e.key >= $2
+			AND k.id IN (e.id, e.id || ' ' || e.tenant) AND k.key = e.key`,
+	} {
+		if _, err := tx.Exec(ctx, s.q(sql), keys, keys[0]-hourOfKeys); err != nil {
+			return 0, err
+		}
+	}
+	gone, err := tx.Exec(ctx, s.q(`DELETE FROM surehook.events WHERE key = ANY($1)`), keys)
+	return gone.RowsAffected(), err
+}
+
+// PruneTenant implements surehook.Retention. The attempts that say why deliveries
+// ended stay until their day is dropped.
+func (s *Store) PruneTenant(ctx context.Context, tenant string, before time.Time, limit int) (int64, bool, error) {
+	var n int64
+	var more bool
+	err := s.change(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		n, more = 0, false
+		keys, err := collect(ctx, tx, pgx.RowTo[int64], s.q(`SELECT e.key FROM surehook.events e WHERE e.tenant = $1 AND e.tenant <> '' AND e.key < $2
+			AND NOT EXISTS (SELECT 1 FROM surehook.pending p WHERE p.event_key = e.key AND p.owner IS NOT NULL OFFSET 0) ORDER BY e.key LIMIT $3`),
+			tenant, timeKey(before), limit)
+		if err != nil || len(keys) == 0 {
+			return err
+		}
+		rows, err := collect(ctx, tx, scanDelivery, s.q(`SELECT event_key, endpoint_key, id, attempt, first_attempt FROM surehook.pending
+			WHERE event_key = ANY($1) ORDER BY event_key, endpoint_key FOR UPDATE`), keys)
+		if err != nil {
+			return err
+		}
+		var held bool // since we looked
+		if err := tx.QueryRow(ctx, s.q(`SELECT EXISTS (SELECT 1 FROM surehook.pending WHERE event_key = ANY($1) AND owner IS NOT NULL)`), keys).Scan(&held); err != nil || held {
+			more = held
+			return err
+		}
+		now, err := s.now(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if n, err = s.pruneKeys(ctx, tx, keys); err != nil {
+			return err
+		}
+		more = len(keys) == limit
+		if err := s.endRows(ctx, tx, rows, now); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, s.q(`DELETE FROM surehook.dead_letters WHERE event_key = ANY($1)`), keys) // of those rows: they go with their events
+		return err
+	})
+	return n, more, err
+}
+
 // pruneDeliveries ends free rows of events that go, with an attempt that says so.
-func (s *Store) pruneDeliveries(ctx context.Context, tx pgx.Tx, below int64, limit int) (int, error) {
-	all, err := collect(ctx, tx, scanDelivery, s.q(`SELECT event_key, endpoint_key, id, attempt, first_attempt FROM surehook.pending
-		WHERE event_key < $1 AND owner IS NULL ORDER BY event_key, endpoint_key LIMIT $2 FOR UPDATE SKIP LOCKED`), below, limit)
+func (s *Store) pruneDeliveries(ctx context.Context, tx pgx.Tx, from, below int64, limit int) (int, error) {
+	all, err := collect(ctx, tx, scanDelivery, s.q(`SELECT x.event_key, x.endpoint_key, x.id, x.attempt, x.first_attempt FROM surehook.pending x
+		WHERE x.owner IS NULL AND `+notKept+` ORDER BY x.event_key, x.endpoint_key LIMIT $3 FOR UPDATE SKIP LOCKED`), from, below, limit)
 	if err != nil || len(all) == 0 {
 		return 0, err
 	}
@@ -116,34 +292,30 @@ func (s *Store) pruneDeliveries(ctx context.Context, tx pgx.Tx, below int64, lim
 	return len(all), s.endRows(ctx, tx, all, now)
 }
 
-func (s *Store) hasDay(ctx context.Context, tx pgx.Tx, table string, day int64) (there bool, err error) {
+func (s *Store) hasDay(ctx context.Context, tx querier, table string, day int64) (there bool, err error) {
 	err = tx.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`, s.schema+"."+partition{table, day}.name()).Scan(&there)
 	return there, err
 }
 
-// dropDay removes a day's partitions. Each step may be the first one after a
-// crash: what is half detached is finished, what is detached is dropped.
-func (s *Store) dropDay(ctx context.Context, day int64) error {
-	for _, table := range partitioned {
-		p := partition{table, day}
-		var attached, halfway bool
-		err := s.pool.QueryRow(ctx, `SELECT true, i.inhdetachpending FROM pg_inherits i WHERE i.inhrelid = to_regclass($1)`,
-			s.schema+"."+p.name()).Scan(&attached, &halfway)
-		if err != nil && err != pgx.ErrNoRows { //nolint:errorlint // pgx gives it as it is
-			return err
-		}
-		how := "CONCURRENTLY"
-		if halfway {
-			how = "FINALIZE"
-		}
-		if attached {
-			if _, err := s.pool.Exec(ctx, fmt.Sprintf(`ALTER TABLE %[1]s.%[2]s DETACH PARTITION %[1]s.%[3]s %[4]s`, s.schema, table, p.name(), how)); err != nil {
-				return err
-			}
-		}
-		if _, err := s.pool.Exec(ctx, fmt.Sprintf(`DROP TABLE IF EXISTS %s.%s`, s.schema, p.name())); err != nil {
+// dropDay removes a day's partition. Each step may be the first one after a crash:
+// what is half detached is finished, what is detached is dropped.
+func (s *Store) dropDay(ctx context.Context, table string, day int64) error {
+	p := partition{table, day}
+	var attached, halfway bool
+	err := s.pool.QueryRow(ctx, `SELECT true, i.inhdetachpending FROM pg_inherits i WHERE i.inhrelid = to_regclass($1)`,
+		s.schema+"."+p.name()).Scan(&attached, &halfway)
+	if err != nil && err != pgx.ErrNoRows { //nolint:errorlint // pgx gives it as it is
+		return err
+	}
+	how := "CONCURRENTLY"
+	if halfway {
+		how = "FINALIZE"
+	}
+	if attached {
+		if _, err := s.pool.Exec(ctx, fmt.Sprintf(`ALTER TABLE %[1]s.%[2]s DETACH PARTITION %[1]s.%[3]s %[4]s`, s.schema, table, p.name(), how)); err != nil {
 			return err
 		}
 	}
-	return nil
+	_, err = s.pool.Exec(ctx, fmt.Sprintf(`DROP TABLE IF EXISTS %s.%s`, s.schema, p.name()))
+	return err
 }

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -176,19 +177,35 @@ func (s *Store) requeueFresh(ctx context.Context, tx pgx.Tx, endpoint int64, eve
 // with few hits ends in time and holds no snapshot for long.
 const replayChunk = 20_000
 
-// replayableBy finds events of an endpoint by status: endpoint, after, up to,
-// window, limit. Each walks one table in the order of its events.
+// replayableBy finds events of an endpoint by status. Parameters are those of
+// cutoff, the endpoint (3), the keys' bounds (4 and 5), the times' (6 and 7), and the
+// limit (8). Each walks one table in the order of its events.
 var replayableBy = map[string]string{
-	"": replayable(` FROM surehook.events e`, `e.key`, `$1::bigint IS NOT NULL`),
-	"dead": replayable(` FROM surehook.dead_letters d`+eventOf(`d`), `d.event_key`,
-		`d.endpoint_key = $1`),
+	"": replayable(fromEvents, `e.key`, `$3::bigint IS NOT NULL`),
+	// Dead letters, and those that are on their way again.
+	"dead": `(` + replayable(` FROM surehook.dead_letters d`+eventOf(`d`), `d.event_key`, `d.endpoint_key = $3 AND `+died) + `) UNION ALL (` +
+		replayable(` FROM surehook.pending p`+eventOf(`p`), `p.event_key`, `p.endpoint_key = $3 AND p.first_attempt > 1 AND `+died) + `) ORDER BY 1 LIMIT $8`,
 	"failed": replayable(` FROM surehook.pending p`+eventOf(`p`), `p.event_key`,
-		`p.endpoint_key = $1 AND p.attempt > 0 AND `+latestStatus+` = 2`),
-	"succeeded": replayable(` FROM (SELECT DISTINCT event_key FROM surehook.attempts WHERE endpoint_key = $1 AND event_key > $2 AND event_key <= $3
-		AND key > $2 - `+keyHour+` AND status = 1 AND flags = 0) x`+eventOf(`x`), `x.event_key`, latestStatus+` = 1
-		AND NOT EXISTS (SELECT 1 FROM surehook.pending y WHERE y.event_key = x.event_key AND y.endpoint_key = $1 OFFSET 0)
-		AND NOT EXISTS (SELECT 1 FROM surehook.dead_letters y WHERE y.event_key = x.event_key AND y.endpoint_key = $1 OFFSET 0)`),
+		`p.endpoint_key = $3 AND p.attempt > 0 AND `+latestStatus+` = 2`),
+	"succeeded": replayable(` FROM (SELECT DISTINCT event_key FROM surehook.attempts WHERE endpoint_key = $3 AND event_key > $4 AND event_key <= $5
+		AND key > $4 - `+keyHour+` AND status = 1 AND flags = 0) x`+eventOf(`x`), `x.event_key`, `true`),
 }
+
+var died = hasAttempt(3) + ` AND NOT ` + hasAttempt(1)
+
+const fromEvents = ` FROM surehook.events e`
+
+// oddBy finds likewise, of those statuses that ask every event, the events that
+// occurred long before or after they were accepted.
+var oddBy = map[string]string{
+	"":          replayable(fromEvents, `e.key`, `$3::bigint IS NOT NULL`+odd),
+	"succeeded": replayable(fromEvents, `e.key`, hasAttempt(1)+odd),
+}
+
+const (
+	odd     = ` AND abs(e.occurred_at - e.created_at) > 3600000` // as the index has it
+	oddness = time.Hour
+)
 
 // eventOf joins the event e to a row that has its key, by one probe for each.
 func eventOf(of string) string {
@@ -196,45 +213,82 @@ func eventOf(of string) string {
 }
 
 func replayable(from, key, cond string) string {
-	return `SELECT ` + eventColumns + from + ` WHERE ` + key + ` > $2 AND ` + key + ` <= $3 AND ` + cond + `
-		AND e.created_at >= $4 AND e.created_at < $5 AND e.data IS NOT NULL AND e.type <> 'webhook.test' ORDER BY ` + key + ` LIMIT $6`
+	return `SELECT ` + eventColumns + from + ` LEFT JOIN surehook.tenants t ON t.id = e.tenant WHERE ` + key + ` > $4 AND ` + key + ` <= $5 AND ` + cond + `
+		AND e.occurred_at >= $6 AND e.occurred_at < $7 AND e.occurred_at >= ` + cutoff + `
+		AND e.data IS NOT NULL AND e.type <> 'webhook.test' ORDER BY ` + key + ` LIMIT $8`
+}
+
+// hasAttempt asks for an attempt of a status that counted.
+func hasAttempt(status int) string {
+	return fmt.Sprintf(`EXISTS (SELECT 1 FROM surehook.attempts x WHERE x.event_key = e.key AND x.endpoint_key = $3 AND x.status = %d AND x.flags = 0
+		AND x.key >= e.key - %s OFFSET 0)`, status, keyHour)
 }
 
 // latestStatus is that of the last attempt that counted.
-const latestStatus = `(SELECT x.status FROM surehook.attempts x WHERE x.event_key = e.key AND x.endpoint_key = $1 AND x.flags = 0
+const latestStatus = `(SELECT x.status FROM surehook.attempts x WHERE x.event_key = e.key AND x.endpoint_key = $3 AND x.flags = 0
 	AND x.key >= e.key - ` + keyHour + ` ORDER BY x.key DESC LIMIT 1)`
 
-// Replayable implements surehook.Replays.
-func (s *Store) Replayable(ctx context.Context, endpoint int64, since, until time.Time, status string, after int64, limit int) ([]*surehook.Event, error) {
-	sql, ok := replayableBy[status]
+// Replayable implements surehook.Replays. An event is looked for where its key must
+// be if it was accepted about when it occurred; before and behind that, by when it
+// occurred, among those of which that isn't so.
+func (s *Store) Replayable(ctx context.Context, endpoint int64, f surehook.ReplayFilter, after int64, limit int) ([]*surehook.Event, error) {
+	sql, ok := replayableBy[f.Status]
 	if !ok {
 		return nil, surehook.Invalid("status", "must be dead, failed or succeeded")
 	}
-	high, first, last := maxKey, int64(0), maxKey
-	if !since.IsZero() {
-		after, first = max(after, lowKey(since)-1), row.CeilMillis(since)
+	q := replaySearch{s: s, args: append(windowArgs(f.Window), endpoint), first: -1 << 62, last: maxKey, after: after, limit: limit}
+	low, high := int64(0), maxKey
+	if !f.Since.IsZero() {
+		low, q.first = lowKey(f.Since.Add(-oddness)), row.CeilMillis(f.Since)
 	}
-	if !until.IsZero() {
-		high, last = highKey(until), row.CeilMillis(until)
+	if !f.Until.IsZero() {
+		high, q.last = highKey(f.Until.Add(oddness)), row.CeilMillis(f.Until)
 	}
-	chunked := status == "" || status == "succeeded" // the others' tables hold little else than hits
-	var out []*surehook.Event
-	for after < high && len(out) < limit {
-		err := s.read(ctx, func(tx pgx.Tx) error {
-			end := high
+	oddly := oddBy[f.Status]
+	if oddly == "" { // few rows have this status: all are looked through
+		err := q.find(ctx, sql, maxKey, false)
+		return q.out, err
+	}
+	if err := q.find(ctx, oddly, low-1, false); err != nil {
+		return nil, err
+	}
+	q.after = max(q.after, low-1)
+	if err := q.find(ctx, sql, high, true); err != nil {
+		return nil, err
+	}
+	q.after = max(q.after, high)
+	err := q.find(ctx, oddly, maxKey, false)
+	return q.out, err
+}
+
+// replaySearch gathers events in the order of their keys.
+type replaySearch struct {
+	s           *Store
+	args        []any // but for the bounds
+	first, last int64 // of the time
+	after       int64
+	limit       int
+	out         []*surehook.Event
+}
+
+// find goes on up to a key: at once, or a chunk of events in each snapshot.
+func (q *replaySearch) find(ctx context.Context, sql string, upTo int64, chunked bool) error {
+	for q.after < upTo && len(q.out) < q.limit {
+		if err := q.s.read(ctx, func(tx pgx.Tx) error {
+			end := upTo
 			if chunked {
-				if err := tx.QueryRow(ctx, s.q(`SELECT coalesce((SELECT key FROM surehook.events WHERE key > $1 AND key <= $2
-					ORDER BY key OFFSET $3 LIMIT 1), $2)`), after, high, replayChunk-1).Scan(&end); err != nil {
+				if err := tx.QueryRow(ctx, q.s.q(`SELECT coalesce((SELECT key FROM surehook.events WHERE key > $1 AND key <= $2
+					ORDER BY key OFFSET $3 LIMIT 1), $2)`), q.after, upTo, replayChunk-1).Scan(&end); err != nil {
 					return err
 				}
 			}
-			found, err := collect(ctx, tx, scanEvent, s.q(sql), endpoint, after, end, first, last, limit-len(out))
-			out, after = append(out, found...), end
+			args := append(q.args[:len(q.args):len(q.args)], q.after, end, q.first, q.last, q.limit-len(q.out))
+			found, err := collect(ctx, tx, scanEvent, q.s.q(sql), args...)
+			q.out, q.after = append(q.out, found...), end
 			return err
-		})
-		if err != nil {
-			return nil, err
+		}); err != nil {
+			return err
 		}
 	}
-	return out, nil
+	return nil
 }

@@ -117,7 +117,7 @@ func useEverything(t *testing.T, s *Store) {
 		use(s.ListEndpoints(ctx, surehook.EndpointFilter{Of: "p"}, p))
 	}
 	for status := range replayableBy {
-		use(s.Replayable(ctx, d.EndpointKey, now.Add(-time.Hour), now.Add(time.Hour), status, 0, 10))
+		use(s.Replayable(ctx, d.EndpointKey, surehook.ReplayFilter{Since: now.Add(-time.Hour), Until: now.Add(time.Hour), Status: status}, 0, 10))
 	}
 	use(s.Stats(ctx, d.EndpointKey, now.Add(-time.Hour), now, time.Minute))
 	use(s.Due(ctx))

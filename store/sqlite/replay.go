@@ -2,6 +2,8 @@ package sqlite
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/ncruces/go-sqlite3"
@@ -113,67 +115,136 @@ func (s *Store) place(c *conn, event, endpoint int64) (order, sequence int64, er
 // with few hits ends in time and holds no snapshot for long.
 const replayChunk = 1 << 20
 
-// replayableBy finds events of an endpoint by status: endpoint, after, up to,
-// window, limit. Each walks one table in the order of its events.
+// replayableBy finds events of an endpoint by status. Parameters are those of
+// cutoff, the endpoint (4), the keys' bounds (5 and 6), the times' (7 and 8), and the
+// limit (9). Each walks one table in the order of its events.
 var replayableBy = map[string]string{
-	"":       replayable(` FROM events e`, `e.key`, `?1 = ?1`),
-	"dead":   replayable(` FROM dead_letters d INDEXED BY dead_letters_delivery CROSS JOIN events e ON e.key = d.event_key`, `d.event_key`, `d.endpoint_key = ?1`),
-	"failed": replayable(` FROM pending p CROSS JOIN events e ON e.key = p.event_key`, `p.event_key`, `p.endpoint_key = ?1 AND `+latestStatus+` = 2`),
-	"succeeded": replayable(` FROM events e`, `e.key`, latestStatus+` = 1
-		AND NOT EXISTS (SELECT 1 FROM pending y WHERE y.event_key = e.key AND y.endpoint_key = ?1)
-		AND NOT EXISTS (SELECT 1 FROM dead_letters y WHERE y.event_key = e.key AND y.endpoint_key = ?1)`),
+	"": replayable(fromEvents, `e.key`, `?4 = ?4`),
+	"dead": died(` FROM dead_letters d INDEXED BY dead_letters_delivery CROSS JOIN events e ON e.key = d.event_key`, `d`, ``) +
+		` UNION ALL ` + died(` FROM pending p CROSS JOIN events e ON e.key = p.event_key`, `p`, ` AND p.first_attempt > 1`) + ` ORDER BY 1 LIMIT ?9`,
+	"failed":    replayable(` FROM pending p CROSS JOIN events e ON e.key = p.event_key`, `p.event_key`, `p.endpoint_key = ?4 AND `+latestStatus+` = 2`),
+	"succeeded": replayable(fromEvents, `e.key`, hasAttempt(1)),
 }
 
+const fromEvents = ` FROM events e`
+
+// oddBy finds likewise, of those statuses that ask every event, the events that
+// occurred long before or after they were accepted.
+var oddBy = map[string]string{
+	"":          replayable(fromOdd, `e.key`, `?4 = ?4`+odd),
+	"succeeded": replayable(fromOdd, `e.key`, hasAttempt(1)+odd),
+}
+
+const (
+	fromOdd = ` FROM events e INDEXED BY events_odd`
+	odd     = ` AND abs(e.occurred_at - e.created_at) > 3600000` // as the index has it
+	oddness = time.Hour
+)
+
 func replayable(from, key, cond string) string {
-	return `SELECT ` + eventColumns + from + ` WHERE ` + key + ` > ?2 AND ` + key + ` <= ?3 AND ` + cond + `
-		AND e.created_at >= ?4 AND e.created_at < ?5 AND e.data IS NOT NULL AND e.type <> 'webhook.test' ORDER BY ` + key + ` LIMIT ?6`
+	return `SELECT ` + eventColumns + replayableIn(from, key, cond) + ` ORDER BY ` + key + ` LIMIT ?9`
+}
+
+func replayableIn(from, key, cond string) string {
+	return from + ` LEFT JOIN tenants t ON t.id = e.tenant WHERE ` + key + ` > ?5 AND ` + key + ` <= ?6 AND ` + cond + `
+		AND e.occurred_at >= ?7 AND e.occurred_at < ?8 AND e.occurred_at >= ` + cutoff + `
+		AND e.data IS NOT NULL AND e.type <> 'webhook.test'`
+}
+
+// died finds deliveries that died and never succeeded, by way of the rows of a
+// table: dead letters, and those that are on their way again.
+func died(from, row, cond string) string {
+	return `SELECT ` + strings.Replace(eventColumns, `e.key`, row+`.event_key`, 1) +
+		replayableIn(from, row+`.event_key`, row+`.endpoint_key = ?4 AND `+hasAttempt(3)+` AND NOT `+hasAttempt(1)+cond)
+}
+
+// hasAttempt asks for an attempt of a status that counted.
+func hasAttempt(status int) string {
+	return fmt.Sprintf(`EXISTS (SELECT 1 FROM attempts x WHERE x.event_key = e.key AND x.endpoint_key = ?4 AND x.status = %d AND x.flags = 0)`, status)
 }
 
 // latestStatus is that of the last attempt that counted.
-const latestStatus = `(SELECT x.status FROM attempts x WHERE x.event_key = e.key AND x.endpoint_key = ?1 AND x.flags = 0 ORDER BY +x.key DESC LIMIT 1)`
+const latestStatus = `(SELECT x.status FROM attempts x WHERE x.event_key = e.key AND x.endpoint_key = ?4 AND x.flags = 0 ORDER BY +x.key DESC LIMIT 1)`
 
-// Replayable implements surehook.Replays.
-func (s *Store) Replayable(ctx context.Context, endpoint int64, since, until time.Time, status string, after int64, limit int) ([]*surehook.Event, error) {
-	sql, ok := replayableBy[status]
+// Replayable implements surehook.Replays. An event is looked for where its key must
+// be if it was accepted about when it occurred; before and behind that, by when it
+// occurred, among those of which that isn't so.
+func (s *Store) Replayable(ctx context.Context, endpoint int64, f surehook.ReplayFilter, after int64, limit int) ([]*surehook.Event, error) {
+	sql, ok := replayableBy[f.Status]
 	if !ok {
 		return nil, surehook.Invalid("status", "must be dead, failed or succeeded")
 	}
-	low, high, err := s.replayRange(ctx, since, until)
+	low, high, newest, err := s.replayRange(ctx, f)
 	if err != nil {
 		return nil, err
 	}
-	first, last := int64(0), int64(1)<<62
-	if !since.IsZero() {
-		first = row.CeilMillis(since)
+	q := replaySearch{s: s, args: append(windowArgs(s.now(), f.Window), endpoint), first: -1 << 62, last: 1 << 62, after: after, limit: limit}
+	if !f.Since.IsZero() {
+		q.first = row.CeilMillis(f.Since)
 	}
-	if !until.IsZero() {
-		last = row.CeilMillis(until)
+	if !f.Until.IsZero() {
+		q.last = row.CeilMillis(f.Until)
 	}
-	var out []*surehook.Event
-	for after = max(after, low-1); after < high && len(out) < limit; after += replayChunk {
-		err := s.read(ctx, func(c *conn) error {
-			return c.each(sql, []any{endpoint, after, min(after+replayChunk, high), first, last, limit - len(out)}, func(st *sqlite3.Stmt) error {
-				e, err := scanEvent(st, 0)
-				out = append(out, e)
-				return err
-			})
-		})
-		if err != nil {
-			return nil, err
-		}
+	oddly := oddBy[f.Status]
+	if oddly == "" { // few rows have this status: all are looked through
+		low, high = 0, newest
+	} else if err := q.find(ctx, oddly, low-1, low); err != nil {
+		return nil, err
 	}
-	return out, nil
+	q.after = max(q.after, low-1)
+	if err := q.find(ctx, sql, high, replayChunk); err != nil {
+		return nil, err
+	}
+	if q.after = max(q.after, high); oddly != "" && q.after < newest {
+		err = q.find(ctx, oddly, newest, newest)
+	}
+	return q.out, err
 }
 
-// replayRange bounds the keys of a window: low ≤ key ≤ high.
-func (s *Store) replayRange(ctx context.Context, since, until time.Time) (low, high int64, err error) {
+// replaySearch gathers events in the order of their keys.
+type replaySearch struct {
+	s           *Store
+	args        []any // but for the bounds
+	first, last int64 // of the time
+	after       int64
+	limit       int
+	out         []*surehook.Event
+}
+
+// find goes on up to a key, a chunk in each snapshot.
+func (q *replaySearch) find(ctx context.Context, sql string, upTo, chunk int64) error {
+	for ; q.after < upTo && len(q.out) < q.limit; q.after += min(chunk, upTo-q.after) {
+		args := append(q.args[:len(q.args):len(q.args)], q.after, q.after+min(chunk, upTo-q.after), q.first, q.last, q.limit-len(q.out))
+		if err := q.s.read(ctx, func(c *conn) error {
+			return c.each(sql, args, func(st *sqlite3.Stmt) error {
+				e, err := scanEvent(st, 0)
+				q.out = append(q.out, e)
+				return err
+			})
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replayRange bounds the keys of those events of a window that were accepted about
+// when they occurred, low ≤ key ≤ high, and gives the newest key of all.
+func (s *Store) replayRange(ctx context.Context, f surehook.ReplayFilter) (low, high, newest int64, err error) {
+	since, until := f.Since, f.Until
+	if !since.IsZero() {
+		since = since.Add(-oddness)
+	}
+	if !until.IsZero() {
+		until = until.Add(oddness)
+	}
 	err = s.read(ctx, func(c *conn) error {
 		if low, high, err = eventRange(c, since, until); err != nil {
 			return err
 		}
-		newest, err := c.int64(`SELECT ifnull(max(key), 0) FROM events`)
+		newest, err = c.int64(`SELECT ifnull(max(key), 0) FROM events`)
 		high = min(high-1, newest)
 		return err
 	})
-	return low, high, err
+	return low, high, newest, err
 }

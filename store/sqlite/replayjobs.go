@@ -56,11 +56,11 @@ func (s *Store) CreateReplay(ctx context.Context, r *surehook.Replay, a *surehoo
 	return err
 }
 
-// estimate counts the events of a window, up to a bound past which it takes
+// estimate counts the events that were accepted about when a window was, up to a bound past which it takes
 // them for evenly spread over the keys.
 func (s *Store) estimate(ctx context.Context, r *surehook.Replay) (int64, error) {
 	const bound = 50_000
-	low, high, err := s.replayRange(ctx, r.Since, r.Until)
+	low, high, _, err := s.replayRange(ctx, surehook.ReplayFilter{Since: r.Since, Until: r.Until})
 	if err != nil || low > high {
 		return 0, err
 	}

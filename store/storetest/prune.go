@@ -11,6 +11,8 @@ var pruneTests = map[string]func(*env){
 	"Prune/what is being delivered stays (P-02)":               pruneHeld,
 	"Prune/what isn't fanned out stays (P-02)":                 pruneOutbox,
 	"Prune/in bounded steps (P-01, P-03)":                      pruneSteps,
+	"Prune/tenants keep theirs for their own days":             pruneOwnDays,
+	"Prune/of one tenant: bounded, and never what is held":     pruneTenant,
 }
 
 const days = 24 * time.Hour
@@ -102,4 +104,98 @@ func pruneSteps(e *env) {
 	}
 	e.same("removed by the others", n+e.prune(10), int64(25))
 	e.same("rows", e.pending(), surehook.PendingCount{})
+}
+
+// pruneOf removes what is older than a tenant's days.
+func (e *env) pruneOf(tenant string, old time.Duration, limit int) int64 {
+	e.Helper()
+	total := int64(0)
+	for range 1000 {
+		n, more, err := e.s.PruneTenant(e.ctx, tenant, e.clock.Now().Add(-old), limit)
+		e.ok(err)
+		if n > int64(limit) {
+			e.Fatalf("one step removed %d", n)
+		}
+		if total += n; !more {
+			return total
+		}
+	}
+	e.Fatal("there is always more to remove")
+	return 0
+}
+
+// A tenant with more days than everybody's keeps its events, attempts and dead
+// letters, of the same days, while the others' go; one with fewer loses them early.
+func pruneOwnDays(e *env) {
+	e.ok(e.s.PutTenant(e.ctx, &surehook.Tenant{ID: "long", EventsDays: 90}, nil))
+	e.ok(e.s.PutTenant(e.ctx, &surehook.Tenant{ID: "short", EventsDays: 7}, nil))
+	ep := e.endpoint()
+	by := make(map[string][]surehook.Delivery)
+	for range 5 {
+		for _, tenant := range []string{"long", "", "short", "acme"} {
+			for _, decision := range []surehook.Decision{surehook.Finish, surehook.Bury, surehook.Again} {
+				d := e.publishEvent(e.person(tenant, ""), true, ep)[0]
+				o := e.outcome(d, decision)
+				o.Wait = 100 * days
+				e.record(o)
+				by[tenant] = append(by[tenant], d)
+			}
+		}
+	}
+	there := func(tenant string) (n int) {
+		for _, d := range by[tenant] {
+			if _, err := e.s.EventByKey(e.ctx, d.EventKey); err == nil {
+				n++
+			}
+		}
+		return n
+	}
+	e.clock.Advance(10 * days)
+	e.same("everybody's days aren't over", e.prune(4), int64(0))
+	e.same("the short ones'", e.pruneOf("short", 7*days, 4), int64(15))
+	e.same("short, again", e.pruneOf("short", 7*days, 4), int64(0))
+	e.same("the long ones' aren't", e.pruneOf("long", 90*days, 4), int64(0))
+	e.clock.Advance(22 * days)
+	e.same("everybody's", e.prune(4), int64(30))
+	e.same("a second time", e.prune(4), int64(0))
+	for tenant, n := range map[string]int{"long": 15, "": 0, "acme": 0, "short": 0} {
+		e.same("left of "+tenant, there(tenant), n)
+	}
+	for i, d := range by["long"] {
+		e.same("its attempts", len(e.attempts(d)), 1)
+		e.same("its status", e.view(d).Status, []surehook.DeliveryStatus{surehook.Succeeded, surehook.Dead, surehook.Pending}[i%3])
+	}
+	for _, tenant := range []string{"", "acme"} {
+		e.same("attempts of what was done", len(e.attempts(by[tenant][0])), 0)
+	}
+	e.same("letters", len(e.letters()), 5)
+	e.clock.Advance(60 * days)
+	e.same("nothing else is left", e.prune(4), int64(0))
+	e.same("at last", e.pruneOf("long", 90*days, 4), int64(15))
+	e.same("rows", e.pending(), surehook.PendingCount{})
+	e.same("letters", len(e.letters()), 0)
+	e.same("left", there("long"), 0)
+	e.prune(4)
+	e.same("its attempts", len(e.attempts(by["long"][0])), 0)
+}
+
+func pruneTenant(e *env) {
+	e.ok(e.s.PutTenant(e.ctx, &surehook.Tenant{ID: "short", EventsDays: 7}, nil))
+	ep := e.endpoint()
+	held := e.publishEvent(e.person("short", ""), true, ep)[0]
+	other := e.publishEvent(e.person("solo", ""), false, ep)[0]
+	var ev *surehook.Event
+	for range 5 {
+		ev = e.person("short", "")
+		e.publishEvent(ev, false, ep)
+	}
+	e.clock.Advance(8 * days)
+	young := e.publishEvent(e.person("short", ""), false, ep)[0]
+	e.same("removed", e.pruneOf("short", 7*days, 2), int64(5))
+	e.same("a delivery that ended says why", e.attempts(surehook.Delivery{EventKey: ev.Key, EndpointKey: ep.Key})[0].Code, surehook.EventUnavailable)
+	e.same("what is held stays", e.pending(), surehook.PendingCount{Owned: 1, Due: 2, OldestDue: e.view(other).NextAttemptAt})
+	e.same("an id is free again", e.append(surehook.Append{Event: &surehook.Event{ID: ev.ID, Tenant: "short", Type: "other", Data: []byte(`2`), OccurredAt: e.clock.Now()}})[0].Duplicate, false)
+	e.record(e.outcome(held, surehook.Finish))
+	e.same("removed after", e.pruneOf("short", 7*days, 2), int64(1))
+	e.same("the young", e.view(young).Status, surehook.Pending)
 }

@@ -7,20 +7,22 @@ import (
 )
 
 var replayTests = map[string]func(*env){
-	"Replay/of what succeeded is a new row":       replaySucceeded,
-	"Replay/of a dead letter takes it away":       replayLetter,
-	"Replay/of a waiting row starts a new run":    replayFree,
-	"Replay/of a held row changes nothing":        replayOwned,
-	"Replay/of what never matched":                replayFresh,
-	"Replay/all or none":                          replayRefused,
-	"Replay/and again fails anew":                 replayDies,
-	"Replayable/by the latest status":             replayableStatus,
-	"Replayable/by window and cursor":             replayableWindow,
-	"Replayable/never tests":                      replayableTests,
-	"DeadLetters/discarded ones are gone":         lettersDiscard,
-	"DeadLetters/counted by endpoint":             lettersCount,
-	"DeadLetters/filters":                         lettersFilter,
-	"DeadLetters/a discarded delivery stays dead": lettersDead,
+	"Replay/of what succeeded is a new row":                 replaySucceeded,
+	"Replay/of a dead letter takes it away":                 replayLetter,
+	"Replay/of a waiting row starts a new run":              replayFree,
+	"Replay/of a held row changes nothing":                  replayOwned,
+	"Replay/of what never matched":                          replayFresh,
+	"Replay/all or none":                                    replayRefused,
+	"Replay/and again fails anew":                           replayDies,
+	"Replayable/by the latest status":                       replayableStatus,
+	"Replayable/by window and cursor":                       replayableWindow,
+	"Replayable/by when it occurred, not when it came":      replayableOccurred,
+	"Replayable/not past its window, nor its tenant's days": replayablePast,
+	"Replayable/never tests":                                replayableTests,
+	"DeadLetters/discarded ones are gone":                   lettersDiscard,
+	"DeadLetters/counted by endpoint":                       lettersCount,
+	"DeadLetters/filters":                                   lettersFilter,
+	"DeadLetters/a discarded delivery stays dead":           lettersDead,
 }
 
 func (e *env) replay(ep *surehook.Endpoint, events ...int64) []surehook.ReplayResult {
@@ -136,7 +138,7 @@ func (e *env) fates(ep *surehook.Endpoint) map[string]int64 {
 
 func (e *env) replayable(ep *surehook.Endpoint, status string) []int64 {
 	e.Helper()
-	evs, err := e.s.Replayable(e.ctx, ep.Key, time.Time{}, time.Time{}, status, 0, 100)
+	evs, err := e.s.Replayable(e.ctx, ep.Key, surehook.ReplayFilter{Status: status}, 0, 100)
 	e.ok(err)
 	return keysOf(evs)
 }
@@ -158,11 +160,23 @@ func replayableStatus(e *env) {
 	}
 	e.same("all", len(e.replayable(ep, "")), len(f)+len(elsewhere))
 	e.replay(ep, f["succeeded"], f["dead"])
-	e.same("replayed: not dead any more", len(e.replayable(ep, "dead")), 0)
-	e.same("nor succeeded", len(e.replayable(ep, "succeeded")), 0)
-	_, err := e.s.Replayable(e.ctx, ep.Key, time.Time{}, time.Time{}, "odd", 0, 10)
+	e.same("one that died stays so until it succeeds", e.replayable(ep, "dead"), []int64{f["dead"]})
+	e.same("one that succeeded did", e.replayable(ep, "succeeded"), []int64{f["succeeded"]})
+	again := e.claim(ep, 10).Rows
+	for _, r := range again {
+		switch r.Event.Key {
+		case f["dead"]:
+			e.record(e.outcome(r.Delivery, surehook.Finish))
+		case f["succeeded"]:
+			e.record(e.outcome(r.Delivery, surehook.Bury))
+		}
+	}
+	e.same("none is dead that ever succeeded", len(e.replayable(ep, "dead")), 0)
+	e.same("both succeeded", e.replayable(ep, "succeeded"), []int64{f["succeeded"], f["dead"]})
+	e.same("the latest failed", e.replayable(ep, "failed"), []int64{f["failed"]})
+	_, err := e.s.Replayable(e.ctx, ep.Key, surehook.ReplayFilter{Status: "odd"}, 0, 10)
 	e.code(err, surehook.InvalidRequest)
-	evs, err := e.s.Replayable(e.ctx, ep.Key, time.Time{}, time.Time{}, "failed", 0, 10)
+	evs, err := e.s.Replayable(e.ctx, ep.Key, surehook.ReplayFilter{Status: "failed"}, 0, 10)
 	e.ok(err)
 	e.same("without data", evs[0].Data, []byte(nil))
 	e.same("not erased", evs[0].Erased, false)
@@ -181,7 +195,7 @@ func replayableWindow(e *env) {
 		if after >= 0 {
 			cursor = keys[after]
 		}
-		evs, err := e.s.Replayable(e.ctx, ep.Key, start.Add(time.Duration(since)*time.Second), start.Add(time.Duration(until)*time.Second), "", cursor, limit)
+		evs, err := e.s.Replayable(e.ctx, ep.Key, surehook.ReplayFilter{Since: start.Add(time.Duration(since) * time.Second), Until: start.Add(time.Duration(until) * time.Second)}, cursor, limit)
 		e.ok(err)
 		return keysOf(evs)
 	}
@@ -191,7 +205,7 @@ func replayableWindow(e *env) {
 	e.same("past", window(1, 4, 5, 10), []int64(nil))
 	e.same("none", window(100, 200, -1, 10), []int64(nil))
 	for _, zone := range []*time.Location{time.UTC, time.FixedZone("w", -11*3600)} {
-		evs, err := e.s.Replayable(e.ctx, ep.Key, start.Add(time.Second).In(zone), start.Add(4*time.Second).In(zone), "", 0, 10)
+		evs, err := e.s.Replayable(e.ctx, ep.Key, surehook.ReplayFilter{Since: start.Add(time.Second).In(zone), Until: start.Add(4 * time.Second).In(zone)}, 0, 10)
 		e.ok(err)
 		e.same("in "+zone.String(), keysOf(evs), keys[1:4])
 	}
@@ -272,4 +286,75 @@ func lettersDead(e *env) {
 	e.same("status", e.view(d).Status, surehook.Dead)
 	e.replay(ep, d.EventKey)
 	e.same("still replayable by hand", e.view(d).Status, surehook.Pending)
+}
+
+// Events that are accepted long after they occurred, or before, are found by when
+// they occurred, in the order of their keys, page by page.
+func replayableOccurred(e *env) {
+	ep := e.endpoint()
+	start := e.clock.Now()
+	publish := func(occurred time.Duration) int64 {
+		ev := e.event()
+		ev.OccurredAt = start.Add(occurred)
+		d := e.publishEvent(ev, true, ep)[0]
+		e.record(e.outcome(d, surehook.Finish))
+		return d.EventKey
+	}
+	early := publish(10 * days) // of what will be
+	publish(0)
+	e.clock.Advance(10 * days)
+	now := publish(10*days + time.Minute)
+	publish(5 * days)
+	e.clock.Advance(10 * days)
+	late := publish(10*days + time.Hour)
+	publish(20 * days)
+	for _, status := range []string{"", "succeeded"} {
+		f := surehook.ReplayFilter{Since: start.Add(10 * days), Until: start.Add(11 * days), Status: status}
+		evs, err := e.s.Replayable(e.ctx, ep.Key, f, 0, 100)
+		e.ok(err)
+		e.same("found", keysOf(evs), []int64{early, now, late})
+		var paged []int64
+		for after := int64(0); ; {
+			evs, err := e.s.Replayable(e.ctx, ep.Key, f, after, 1)
+			e.ok(err)
+			if len(evs) == 0 {
+				break
+			}
+			after = evs[0].Key
+			paged = append(paged, after)
+		}
+		e.same("one by one", paged, []int64{early, now, late})
+	}
+}
+
+func replayablePast(e *env) {
+	e.ok(e.s.PutTenant(e.ctx, &surehook.Tenant{ID: "short", EventsDays: 7}, nil))
+	ep := e.endpoint()
+	var keys []int64
+	for _, tenant := range []string{"", "short"} {
+		for _, decision := range []surehook.Decision{surehook.Bury, surehook.Finish, surehook.Again} {
+			ev := e.event()
+			ev.Tenant = tenant
+			d := e.publishEvent(ev, true, ep)[0]
+			o := e.outcome(d, decision)
+			o.Wait = 100 * days
+			e.record(o)
+			keys = append(keys, d.EventKey)
+		}
+	}
+	find := func(status string) []int64 {
+		evs, err := e.s.Replayable(e.ctx, ep.Key, surehook.ReplayFilter{Status: status, Window: surehook.Window{Most: 30 * days, Kept: 60 * days}}, 0, 100)
+		e.ok(err)
+		return keysOf(evs)
+	}
+	e.same("all", find(""), keys)
+	e.clock.Advance(8 * days)
+	for i, status := range []string{"dead", "succeeded", "failed"} {
+		e.same(status, find(status), keys[i:i+1])
+	}
+	e.same("the tenant's are too old", find(""), keys[:3])
+	e.clock.Advance(22 * days)
+	e.same("just not too old", find(""), keys[:3])
+	e.clock.Advance(time.Millisecond)
+	e.same("too old", find(""), []int64(nil))
 }

@@ -13,10 +13,16 @@ CREATE TABLE partners (
 );
 ALTER TABLE tenants ADD COLUMN events_days INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX tenants_days ON tenants (id, events_days) WHERE events_days > 0;
+CREATE TABLE orphans ( -- events that went before their attempts
+    event_key INTEGER PRIMARY KEY,
+    at        INTEGER NOT NULL
+);
+CREATE INDEX orphans_at ON orphans (at);
 CREATE INDEX events_odd ON events (occurred_at) WHERE abs(occurred_at - created_at) > 3600000;
 
 -- +goose Down
 DROP INDEX events_odd;
+DROP TABLE orphans;
 DROP INDEX tenants_days;
 ALTER TABLE tenants DROP COLUMN events_days;
 DROP TABLE partners;
