@@ -198,7 +198,7 @@ func changes(t *testing.T, c *client.Client, hook, ev, letter string) {
 	must[client.EventType](t)(c.PutEventType(ctx, client.EventType{Name: "a", Schema: json.RawMessage(`{"type":"string"}`), Validate: true}))
 	must[client.EventType](t)(c.EventType(ctx, "a"))
 	must[[]client.EventType](t)(c.EventTypes(ctx))
-	must[client.Tenant](t)(c.PutTenant(ctx, "acme", "Acme", "p"))
+	must[client.Tenant](t)(c.PutTenant(ctx, "acme", client.TenantInput{Name: "Acme", PartnerID: "p"}))
 	must[client.Tenant](t)(c.Tenant(ctx, "acme"))
 	k := must[client.Key](t)(c.CreateKey(ctx, client.KeyInput{Permissions: []string{"read"}}))
 	if _, err := c.DiscardDeadLetters(ctx, []string{"ded_1"}); err == nil {

@@ -102,6 +102,7 @@ CREATE TABLE surehook.pending (
 CREATE INDEX pending_due ON surehook.pending (endpoint_key, due, event_key) WHERE owner IS NULL;
 CREATE INDEX pending_order ON surehook.pending (endpoint_key, order_key, sequence) WHERE order_key IS NOT NULL;
 CREATE INDEX pending_order_out ON surehook.pending (endpoint_key, order_key) WHERE order_key IS NOT NULL AND owner IS NOT NULL;
+CREATE INDEX pending_again ON surehook.pending (endpoint_key, event_key) WHERE first_attempt > 1; -- replayed
 CREATE INDEX pending_suspect ON surehook.pending (owner) WHERE lost >= 3;
 
 -- Events whose endpoints are still to be chosen. xid tells which endpoints are

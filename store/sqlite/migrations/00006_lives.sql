@@ -18,10 +18,12 @@ CREATE TABLE orphans ( -- events that went before their attempts
     at        INTEGER NOT NULL
 );
 CREATE INDEX orphans_at ON orphans (at);
+CREATE INDEX pending_again ON pending (endpoint_key, event_key) WHERE first_attempt > 1; -- replayed
 CREATE INDEX events_odd ON events (occurred_at) WHERE abs(occurred_at - created_at) > 3600000;
 
 -- +goose Down
 DROP INDEX events_odd;
+DROP INDEX pending_again;
 DROP TABLE orphans;
 DROP INDEX tenants_days;
 ALTER TABLE tenants DROP COLUMN events_days;
