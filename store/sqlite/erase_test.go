@@ -50,17 +50,7 @@ func TestErasedBytesAreInNoFile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	found := func() (n int) {
-		for _, suffix := range []string{"", "-wal"} {
-			b, err := os.ReadFile(path + suffix)
-			if err != nil {
-				t.Fatal(err)
-			}
-			n += bytes.Count(b, mark)
-		}
-		return n
-	}
-	if found() < 80 {
+	if inFiles(t, path, mark) < 80 {
 		t.Fatal("the test looks in the wrong place")
 	}
 	reading, done := make(chan struct{}), make(chan struct{})
@@ -82,7 +72,20 @@ func TestErasedBytesAreInNoFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-done
-	if n := found(); n != 0 {
+	if n := inFiles(t, path, mark); n != 0 {
 		t.Errorf("it is there %d times", n)
 	}
+}
+
+// inFiles counts a text in the store's files.
+func inFiles(t *testing.T, path string, mark []byte) (n int) {
+	t.Helper()
+	for _, suffix := range []string{"", "-wal"} {
+		b, err := os.ReadFile(path + suffix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += bytes.Count(b, mark)
+	}
+	return n
 }
