@@ -118,11 +118,11 @@ func (f *failing) Append(ctx context.Context, version int64, items []surehook.Ap
 
 func open(t *testing.T, url string) (*Relay, *lines, *failing) {
 	t.Helper()
-	real, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "r.db"), sqlite.Options{})
+	file, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "r.db"), sqlite.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := &failing{Store: real}
+	store := &failing{Store: file}
 	conf := &config.Config{Sources: []config.Source{{Type: config.Stdin}}, Subscribers: []config.Subscriber{{ID: "siem", URL: url, Secret: config.Secret("s"), Enabled: true,
 		Schemas: []int{1}, Timeout: time.Second, Retry: config.Retry{MaxAttempts: 2, BaseDelay: time.Millisecond, MaxDelay: time.Millisecond}}}}
 	e, err := engine.New(engine.Options{Store: store, MasterKeys: [][]byte{make([]byte, 32)}, AllowNetworks: conf.Relay.Networks(), MaxWebhooks: -1, MaxSubjects: MaxSubjects})
@@ -137,7 +137,7 @@ func open(t *testing.T, url string) (*Relay, *lines, *failing) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		if err := errors.Join(r.Stop(ctx), r.Stop(ctx), e.Stop(ctx), real.Close()); err != nil {
+		if err := errors.Join(r.Stop(ctx), r.Stop(ctx), e.Stop(ctx), file.Close()); err != nil {
 			t.Error(err)
 		}
 	})
