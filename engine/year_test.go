@@ -183,6 +183,9 @@ func (s *script) course() {
 // that is suspended, restarts. What arrived, what died and why, the order, and
 // every signature are as a simple model says.
 func TestAYear(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a year takes two minutes under the race detector; it runs whole without")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		y := newYearsWorld(t)
 		s := &script{year: y}
