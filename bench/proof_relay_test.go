@@ -21,6 +21,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/surehook/surehook/internal/pgserver"
 )
 
 const relaySecret = " the relay's secret\t"
@@ -58,8 +60,9 @@ type relayRun struct {
 	wrong            []string
 }
 
-func newRelayRun(t *testing.T) *relayRun {
+func newRelayRun(t *testing.T, args ...string) *relayRun {
 	r := &relayRun{server: newServer(t), log: relayLog{seed: 5}, got: map[string]map[int]string{}}
+	r.args = args
 	dir := t.TempDir()
 	r.path, r.config = filepath.Join(dir, "access.log"), filepath.Join(dir, "relay.yaml")
 	subscriber := httptest.NewServer(http.HandlerFunc(r.receive))
@@ -78,7 +81,7 @@ func newRelayRun(t *testing.T) *relayRun {
 func (r *relayRun) start() {
 	r.t.Helper()
 	r.server.log.Reset()
-	r.cmd = exec.Command(exe, "relay", "--config", r.config, "--data", r.dir, "--listen", r.addr, "--log-level", "warn")
+	r.cmd = exec.Command(exe, append([]string{"relay", "--config", r.config, "--data", r.dir, "--listen", r.addr, "--log-level", "warn"}, r.args...)...)
 	r.cmd.Env = append(os.Environ(), "RELAY_SECRET="+relaySecret)
 	r.cmd.Stdout, r.cmd.Stderr = &r.server.log, &r.server.log
 	if err := r.cmd.Start(); err != nil {
@@ -246,9 +249,15 @@ func (r *relayRun) peak() float64 {
 // The relay's promise: of a log with hostile values, two kills and a rotation in
 // the middle, each subscriber gets what its filter lets through, each event under
 // one id, none lost.
-func TestProofRelay(t *testing.T) {
-	lines := rounds(40_000, 1_000_000)
-	r := newRelayRun(t)
+func TestProofRelay(t *testing.T) { proveRelay(t, rounds(40_000, 1_000_000)) }
+
+func TestProofRelayPostgres(t *testing.T) {
+	proveRelay(t, rounds(20_000, 1_000_000), "--database", pgserver.Database(t))
+}
+
+func proveRelay(t *testing.T, lines int, args ...string) {
+	t.Helper()
+	r := newRelayRun(t, args...)
 	r.lines = lines
 	each, all := r.wanted(lines)
 	limit := time.Duration(rounds(2, 20)) * time.Minute
