@@ -96,6 +96,7 @@ func goSnippet(t *testing.T, file string, here bool) string {
 // the receivers to be copied pass the whole kit, and the programs about the
 // official packages show what they claim.
 func TestDocumentedPrograms(t *testing.T) {
+	t.Parallel()
 	for _, s := range snippets(t) {
 		kind, _, _ := strings.Cut(s.test, " ")
 		if kind != "receiver" && kind != "program" {
@@ -135,6 +136,7 @@ func asSurehook() {
 
 // The page's commands run one after the other, as a reader would type them.
 func TestDocumentedCommands(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("curl"); err != nil {
 		need(t, ".", []string{"curl", "--version"}, "curl")
 	}

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -121,6 +122,10 @@ func goProgram(t *testing.T, name string) string {
 
 func TestMain(m *testing.M) {
 	asSurehook()
+	// Most of the time goes into waiting, for timeouts and locks, not into work.
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
+	}
 	code := m.Run()
 	_ = os.RemoveAll(goFolder) // of the system's temporary files
 	os.Exit(code)

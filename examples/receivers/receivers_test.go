@@ -67,6 +67,7 @@ func env(profile, current, previous string) []string {
 // Every example passes the whole kit, with its effects counted, and answers by
 // the contract's very statuses.
 func TestExamplesConform(t *testing.T) {
+	t.Parallel()
 	for _, x := range examples {
 		t.Run(x.name, func(t *testing.T) {
 			t.Parallel()
@@ -135,6 +136,7 @@ func tenant(x example) string { return strings.ReplaceAll(x.name, " ", "-") }
 // The real sender's events arrive once each, whatever happens to answers,
 // secrets, the database and the process.
 func TestExamplesReceive(t *testing.T) {
+	t.Parallel()
 	s := newSender(t)
 	t.Run("all", func(t *testing.T) { // the sender outlives them
 		for _, x := range examples {
