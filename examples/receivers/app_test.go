@@ -148,6 +148,7 @@ type wire struct {
 	to     *url.URL
 	trick  string // of the next answer: lost, held
 	got    []captured
+	ended  int      // how many of them the example is done with
 	served chan int // statuses of the example
 }
 
@@ -182,6 +183,20 @@ func (w *wire) play(trick string) {
 	w.trick = trick
 }
 
+// settle waits until the example is done with all that went by, and forgets
+// how it answered.
+func (w *wire) settle(t *testing.T) {
+	t.Helper()
+	until(t, func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.ended == len(w.got)
+	})
+	for len(w.served) > 0 {
+		<-w.served
+	}
+}
+
 func (w *wire) last() captured {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -199,10 +214,15 @@ func (w *wire) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	w.got, w.trick = append(w.got, c), ""
 	w.mu.Unlock()
 	status, err := c.send(context.WithoutCancel(r.Context()), to)
+	if err == nil {
+		w.served <- status
+	}
+	w.mu.Lock()
+	w.ended++
+	w.mu.Unlock()
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	w.served <- status
 	switch trick {
 	case "lost": // the example answered, and the sender never hears of it
 		panic(http.ErrAbortHandler)

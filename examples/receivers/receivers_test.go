@@ -270,9 +270,7 @@ func (d *drill) onceAnswersAreLost() {
 // afterADatabaseThatWasLocked: what may pass is answered 5xx, and comes again.
 func (d *drill) afterADatabaseThatWasLocked() {
 	d.t.Helper()
-	for len(d.wire.served) > 0 {
-		<-d.wire.served
-	}
+	d.wire.settle(d.t)
 	release := d.in.lock(d.t)
 	defer release()
 	first := make(chan int, 1)

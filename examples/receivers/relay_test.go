@@ -116,9 +116,7 @@ func (r *relay) audit() string {
 func (r *relay) locked() {
 	r.t.Helper()
 	for _, d := range r.drills {
-		for len(d.wire.served) > 0 {
-			<-d.wire.served
-		}
+		d.wire.settle(r.t)
 		release := d.in.lock(r.t)
 		defer release()
 		go func() {
