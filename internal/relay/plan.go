@@ -44,15 +44,6 @@ func (r *Relay) adopt(p *plan) {
 	}
 }
 
-// hook is the id of the endpoint that gets one version of a subscriber's events:
-// the subscriber's own, for the first version.
-func hook(id string, major int) string {
-	if major == 1 {
-		return id
-	}
-	return fmt.Sprintf("%s@v%d", id, major)
-}
-
 // by is who changes endpoints, for the audit log.
 var by = engine.Actor{ID: "relay"}
 
@@ -62,17 +53,8 @@ func (r *Relay) declare(ctx context.Context, c *config.Config, p *plan) error {
 	for i := range c.Subscribers {
 		s := &c.Subscribers[i]
 		for _, major := range s.Schemas {
-			id := hook(s.ID, major)
-			if p.hooks[id] {
-				return fmt.Errorf("subscribers[%d]: the id %s is that of another subscriber's second schema", i, id)
-			}
-			p.hooks[id] = true
-		}
-	}
-	for i := range c.Subscribers {
-		s := &c.Subscribers[i]
-		for _, major := range s.Schemas {
-			if _, err := r.opt.Engine.Declare(ctx, hook(s.ID, major), webhook(s, major), by); err != nil {
+			p.hooks[s.Hook(major)] = true
+			if _, err := r.opt.Engine.Declare(ctx, s.Hook(major), webhook(s, major), by); err != nil {
 				return fmt.Errorf("subscriber %s: %w", s.ID, err)
 			}
 		}

@@ -30,7 +30,7 @@ const Tenant = "purple-wolf-relay"
 
 // Bounds that the engine needs to be told.
 const (
-	MaxSubjects   = 10_000 // subscribers that one event may be for
+	MaxSubjects   = config.MaxSubscribers // an event may be for all of them
 	MaxEventBytes = 2 << 20
 )
 

@@ -208,13 +208,28 @@ func TestStopWithoutAStore(t *testing.T) {
 	}
 }
 
-func TestSchemasThatCollide(t *testing.T) {
+// What the file's check lets through the engine takes: the longest names and
+// secrets, and the shortest and longest waits.
+func TestWhatIsValidCanBeUsed(t *testing.T) {
 	r, _, _ := open(t, "http://127.0.0.1:9")
-	sub := func(id string, schemas ...int) config.Subscriber {
-		return config.Subscriber{ID: id, URL: "http://127.0.0.1:9", Secret: config.Secret("s"), Schemas: schemas}
+	text := `
+sources: [{type: stdin}]
+subscribers:
+ - {id: ID, url: "http://127.0.0.1:9/", secret_env: LONG, schemas: [1, 99]}
+ - {id: "a b,*?/", url: "http://127.0.0.1:9/", secret_env: SHORT, retry: {max_attempts: 1, base_delay_ms: 1, max_delay_ms: 1}, timeout_ms: 100}
+ - {id: "..", url: "http://127.0.0.1:9/", secret_env: SHORT, retry: {max_attempts: 100, base_delay_ms: 86400000, max_delay_ms: 86400000}, timeout_ms: 60000}
+ - {id: "~", url: "http://127.0.0.1:9/", secret_env: SHORT, retry: {max_attempts: 100, base_delay_ms: 1, max_delay_ms: 86400000}}
+`
+	secrets := map[string]string{"LONG": strings.Repeat("\xff", 16<<10), "SHORT": "s"}
+	c, err := config.Parse("r.yaml", []byte(strings.ReplaceAll(text, "ID", strings.Repeat("ü", 64))), func(name string) (string, bool) {
+		s, ok := secrets[name]
+		return s, ok
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	err := r.Use(t.Context(), &config.Config{Subscribers: []config.Subscriber{sub("a", 1, 2), sub("a@v2", 1)}})
-	if err == nil || !strings.Contains(err.Error(), "a@v2") {
+	c.Sources = nil
+	if err := r.Use(t.Context(), c); err != nil {
 		t.Error(err)
 	}
 }

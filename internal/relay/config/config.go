@@ -7,7 +7,9 @@ package config
 
 import (
 	"crypto/sha256"
+	"fmt"
 	"net/netip"
+	"path/filepath"
 	"time"
 
 	"github.com/surehook/surehook/internal/relay/audit"
@@ -48,6 +50,14 @@ func (s Source) ID() string {
 	return s.Type
 }
 
+// where tells sources of the same file, however its path is written.
+func (s Source) where() string {
+	if abs, err := filepath.Abs(s.Path); err == nil && s.Path != "" {
+		return abs
+	}
+	return s.ID()
+}
+
 // The types of an enrichment.
 const (
 	Lookup = "lookup"
@@ -82,6 +92,24 @@ type Subscriber struct {
 	// [1] where the file doesn't say.
 	Schemas []int
 }
+
+// MaxSubscribers is how many there may be: an event names each that it is for.
+const MaxSubscribers = 10_000
+
+// Hook is the id of the endpoint that gets one version of a subscriber's events:
+// the subscriber's own, for the first version.
+func (s *Subscriber) Hook(major int) string {
+	if major == 1 {
+		return s.ID
+	}
+	return fmt.Sprintf("%s@v%d", s.ID, major)
+}
+
+// The bounds of a secret. That of a file is larger for the white space at its end.
+const (
+	maxSecret     = 16 << 10 // bytes; the engine takes no more
+	maxSecretFile = 64 << 10
+)
 
 // Secret is a subscriber's signing secret, or the admin token. Printing it shows
 // nothing.

@@ -58,7 +58,13 @@ func byLine(list []Problem) {
 
 // readFile reads a file that isn't larger than it should be. Its error doesn't
 // repeat the path.
+//
+// A pipe is refused: it would keep us waiting for its other end, and could be read
+// once alone, where files are read again at each change.
 func readFile(path string, most int64) ([]byte, error) {
+	if fi, err := os.Stat(path); err == nil && !fi.Mode().IsRegular() && !fi.IsDir() {
+		return nil, errors.New("isn't a regular file; it is read again at each change, so a pipe won't do")
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, plain(err)
@@ -137,10 +143,10 @@ func (r *reader) sources(parent, v value) []Source {
 	seen := map[string]bool{}
 	for _, e := range v.list() {
 		s := r.source(e)
-		if s.Type != "" && seen[s.ID()] {
+		if s.Type != "" && seen[s.where()] {
 			e.fault("is there already: each file, and the standard input, can be read once")
 		}
-		seen[s.ID()] = true
+		seen[s.where()] = true
 		out = append(out, s)
 	}
 	return out
@@ -182,14 +188,26 @@ func kind(v value, known ...string) string {
 }
 
 func (r *reader) subscribers(v value) []Subscriber {
+	all := v.list()
+	if len(all) > MaxSubscribers {
+		v.fault("are more than %d; run several relays", MaxSubscribers)
+	}
 	var out []Subscriber
-	seen := map[string]bool{}
-	for _, e := range v.list() {
+	ids, hooks := map[string]bool{}, map[string]string{} // hook: whose it is
+	for _, e := range all {
 		s := r.subscriber(e)
-		if s.ID != "" && seen[s.ID] {
+		if s.ID != "" && ids[s.ID] {
 			e.d.fault(e.node, join(e.path, "id"), "is another subscriber's already")
+		} else {
+			for _, major := range s.Schemas {
+				hook := s.Hook(major)
+				if other, ok := hooks[hook]; ok && other != s.ID {
+					e.d.fault(e.node, join(e.path, "id"), "its version %d goes by the name of %s, and so does a version of the subscriber %s; choose another id", major, hook, other)
+				}
+				hooks[hook] = s.ID
+			}
 		}
-		seen[s.ID] = true
+		ids[s.ID] = true
 		out = append(out, s)
 	}
 	return out
@@ -264,10 +282,11 @@ func name(s string) bool {
 	return len(s) <= 128 && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }
 
-// refusal says why a URL is refused, without any of it.
+// refusal says why a URL is refused, without any of it, and without the flag of a
+// server's, which a relay hasn't.
 func refusal(err error) string {
 	if u, ok := errors.AsType[*egress.URLError](err); ok {
-		return u.Message
+		return strings.TrimSuffix(u.Message, " (--allow-networks)")
 	}
 	return "isn't a URL that can be sent to"
 }
@@ -302,6 +321,8 @@ func (r *reader) fromEnv(v value) Secret {
 		v.fault("names an environment variable that isn't set")
 	case s == "":
 		v.fault("names an environment variable that is empty")
+	case len(s) > maxSecret:
+		v.fault("names an environment variable that is over %d bytes", maxSecret)
 	}
 	r.note([]byte(s))
 	return Secret(s)
@@ -316,15 +337,18 @@ func (r *reader) fromFile(v value) Secret {
 		return nil
 	}
 	r.files = append(r.files, path)
-	b, err := readFile(path, 64<<10)
+	b, err := readFile(path, maxSecretFile)
 	if err != nil {
 		v.fault("names a file that %s", err)
 		return nil
 	}
 	r.note(b)
 	b = bytes.TrimRight(b, " \t\r\n")
-	if len(b) == 0 {
+	switch {
+	case len(b) == 0:
 		v.fault("names a file that is empty")
+	case len(b) > maxSecret:
+		v.fault("names a file that holds over %d bytes", maxSecret)
 	}
 	return Secret(b)
 }
@@ -333,7 +357,11 @@ func (r *reader) relay(v value) Relay {
 	get := v.fields("instance_id", "subscriber_queue", "admin_token_env", "admin_token_file", "public_addresses_only")
 	out := Relay{InstanceID: get("instance_id").text(), SubscriberQueue: get("subscriber_queue").number(1, 1<<31-1, 10_000),
 		AdminToken: r.secret(v, get, "admin_token", false), PublicOnly: get("public_addresses_only").flag(false)}
-	out.AdminToken = bytes.TrimSpace(out.AdminToken)
+	if token := bytes.TrimSpace(out.AdminToken); len(token) == 0 && len(out.AdminToken) > 0 {
+		v.fault("the admin token is white space alone; that would leave the admin routes open")
+	} else {
+		out.AdminToken = token
+	}
 	if q := get("subscriber_queue"); q.given() {
 		r.warn(q, "has no effect: what waits is in the store, and nothing is dropped")
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -301,6 +302,42 @@ func TestParse_SecretFiles(t *testing.T) {
 	problems(t, err, "3:subscribers[0].secret_file: names a file that is over")
 	_, err = Parse("r.yaml", text(dir), env())
 	problems(t, err, "3:subscribers[0].secret_file: names a file that can't be read")
+	_, err = Parse("r.yaml", text(write("long", strings.Repeat("x", 16<<10+1))), env())
+	problems(t, err, "3:subscribers[0].secret_file: names a file that holds over 16384 bytes")
+	_, err = Parse("r.yaml", []byte("sources: [{type: stdin}]\nsubscribers:\n - {id: a, url: https://a.example/, secret_env: S}\n"), env("S", strings.Repeat("x", 16<<10+1)))
+	problems(t, err, "3:subscribers[0].secret_env: names an environment variable that is over 16384 bytes")
+}
+
+// What the engine would refuse, or what would undo another setting, is seen before
+// anything is started.
+func TestParse_WhatClashes(t *testing.T) {
+	const sub = "url: https://a.example/, secret_env: S"
+	for _, c := range []struct{ text, want string }{
+		{"subscribers:\n - {id: a, " + sub + ", schemas: [1, 2]}\n - {id: a@v2, " + sub + "}", "3:subscribers[1].id: its version 1 goes by the name of a@v2, and so does a version of the subscriber a;"},
+		{"subscribers:\n - {id: a@v2, " + sub + "}\n - {id: a, " + sub + ", schemas: [2]}", "3:subscribers[1].id: its version 2 goes by the name of a@v2, and so does a version of the subscriber a@v2;"},
+		{"subscribers:\n - {id: a@v2, " + sub + ", schemas: [3]}\n - {id: a, " + sub + ", schemas: [1, 2]}", ""},
+		{"relay: {admin_token_env: BLANK}\nsubscribers: []", "1:relay: the admin token is white space alone"},
+		{"enrichments: [{type: http, on_label: a, url: 'http://169.254.169.254/{value}'}]\nsubscribers: []", "1:enrichments[0].url: the host is an IP address outside the allowed networks$"},
+	} {
+		_, err := Parse("r.yaml", []byte(c.text+"\nsources: [{type: stdin}]"), env("S", "s", "BLANK", " \t"))
+		if c.want == "" {
+			if err != nil {
+				t.Error(err)
+			}
+			continue
+		}
+		problems(t, err, strings.TrimSuffix(c.want, "$"))
+		if strings.HasSuffix(c.want, "$") && strings.Contains(err.Error(), "--") {
+			t.Errorf("a flag that a relay hasn't: %v", err)
+		}
+	}
+	_, err := Parse("r.yaml", []byte("sources:\n - {type: log_tail, path: a.log}\n - {type: log_tail, path: ./b/../a.log}\nsubscribers: []"), env())
+	problems(t, err, "3:sources[1]: is there already")
+	many := strings.Repeat(" -\n", MaxSubscribers+1)
+	_, err = Parse("r.yaml", []byte("sources: [{type: stdin}]\nsubscribers:\n"+many), env())
+	if p, ok := errors.AsType[*Problems](err); !ok || !slices.ContainsFunc(p.List, func(p Problem) bool { return strings.HasPrefix(p.Message, "are more than 10000") }) {
+		t.Error("more subscribers than an event can name are let through")
+	}
 }
 
 // No way of printing a configuration shows its secrets.
