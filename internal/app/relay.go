@@ -32,6 +32,7 @@ type Relay struct {
 // startRelay starts an engine, and a relay on it with its admin routes.
 func (a *App) startRelay(ctx context.Context, cfg config.Config, opt Options, m *metrics, l net.Listener) error {
 	first := opt.Relay.Config
+	hangup := a.hangups()
 	sha := revision()
 	counts := relay.NewMetrics(opt.Version, sha)
 	also, change := opt.Observe, opt.Engine
@@ -82,14 +83,24 @@ func (a *App) startRelay(ctx context.Context, cfg config.Config, opt Options, m 
 		return nil
 	})
 	a.serve(l, admin.Handler())
-	a.follow(r, opt.Relay) //nolint:contextcheck // it goes on until the app stops
+	a.follow(r, opt.Relay, hangup) //nolint:contextcheck // it goes on until the app stops
 	return nil
 }
 
+// hangups gives the SIGHUPs that come from here to the end of the stop: one that is
+// sent while the relay starts or drains would kill it.
+func (a *App) hangups() <-chan os.Signal {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGHUP)
+	a.stack.push("SIGHUP", func(context.Context) error {
+		signal.Stop(c)
+		return nil
+	})
+	return c
+}
+
 // follow brings the relay to each new state of its file.
-func (a *App) follow(r *relay.Relay, from *Relay) {
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
+func (a *App) follow(r *relay.Relay, from *Relay, hangup <-chan os.Signal) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -99,7 +110,6 @@ func (a *App) follow(r *relay.Relay, from *Relay) {
 		})
 	}()
 	a.stack.push("the relay's file", func(stop context.Context) error {
-		signal.Stop(hangup)
 		cancel()
 		select {
 		case <-done:

@@ -22,7 +22,8 @@ type WatchOptions struct {
 // Reload says so, and hands each configuration to use, one at a time. It ends
 // with ctx. A file that can't be used changes nothing: the log says why, and its
 // next change is tried as if it had never been there. What use refuses is offered
-// again at each look.
+// again at each look. The first look reads the file again as well: it may have
+// changed since current was read.
 //
 // Files are looked at rather than watched by the system's means: that works the
 // same on network file systems, in containers and for mounted secrets, which
@@ -31,7 +32,7 @@ func Watch(ctx context.Context, current *Config, o WatchOptions, use func(*Confi
 	if o.Every <= 0 {
 		o.Every = 2 * time.Second
 	}
-	w := &watcher{current: current, files: current.files, o: o, use: use}
+	w := &watcher{current: current, files: current.files, o: o, use: use, changing: true}
 	w.seen = w.look()
 	tick := time.NewTicker(o.Every)
 	defer tick.Stop()

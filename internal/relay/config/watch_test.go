@@ -57,6 +57,11 @@ func subscribers(ids ...string) string {
 }
 
 func watch(t *testing.T, f func(w *watched)) {
+	watchAfter(t, func(*watched) {}, f)
+}
+
+// watchAfter does something between the reading of the file and the watch.
+func watchAfter(t *testing.T, before, f func(w *watched)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &watched{t: t, dir: t.TempDir(), reload: make(chan os.Signal)}
 		w.path = filepath.Join(w.dir, "relay.yaml")
@@ -66,6 +71,7 @@ func watch(t *testing.T, f func(w *watched)) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		before(w)
 		ctx, cancel := context.WithCancel(t.Context())
 		var done sync.WaitGroup
 		done.Go(func() {
@@ -148,6 +154,13 @@ func TestWatch_WaitsUntilTheFileStandsStill(t *testing.T) {
 		if strings.Contains(w.log.String(), "ERROR") {
 			t.Error(w.log.String())
 		}
+	})
+}
+
+func TestWatch_AChangeWhileTheRelayStarts(t *testing.T) {
+	watchAfter(t, func(w *watched) { w.config(subscribers("b")) }, func(w *watched) {
+		w.pass()
+		w.expect("b=one")
 	})
 }
 

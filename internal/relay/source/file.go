@@ -74,6 +74,9 @@ func (f *file) collect(c *collector, buf []byte) error {
 			return errGone
 		}
 		data := buf[k:n]
+		if !f.begins(from, data) {
+			return errGone
+		}
 		f.learn(from, data)
 		used := f.take(c, data, from)
 		if used > 0 {
@@ -96,6 +99,16 @@ func (f *file) collect(c *collector, buf []byte) error {
 		}
 	}
 	return nil
+}
+
+// begins tells whether data is what is known of the file's beginning, as far as
+// it goes into it. Where nothing was read yet, nothing else tells a file that was
+// cut and written anew since.
+func (f *file) begins(from int64, data []byte) bool {
+	if from >= int64(len(f.head)) {
+		return true
+	}
+	return bytes.HasPrefix(data, f.head[from:])
 }
 
 // learn keeps the file's beginning.

@@ -165,7 +165,7 @@ func (t *tail) has(s sibling) bool {
 	return t.knows(h, info) != nil || slices.ContainsFunc(t.files, func(f *file) bool { return f.at.copied(h) })
 }
 
-// swapped tells whether a file from which nothing was read yet was cut: it can't be
+// swapped tells whether a file that was empty was written and cut since: it can't be
 // told from the file itself, but there is a copy then.
 func (t *tail) swapped(f *file) bool {
 	return f.left.IsZero() && !f.modified().Equal(f.wrote) && len(t.missed(f.wrote)) > 0

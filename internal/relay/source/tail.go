@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"slices"
 	"sync"
@@ -103,6 +104,8 @@ func (t *tail) step(ctx context.Context) (b *Batch, again bool) {
 			return nil, true
 		case err != nil:
 			t.trouble(cantRead, err)
+		case t.unsaved:
+			return nil, true
 		}
 	}
 	t.retire()
@@ -115,8 +118,10 @@ func (t *tail) read(f *file) (*Batch, error) {
 		return nil, nil
 	}
 	now := t.o.Now()
-	if f.read == 0 && t.swapped(f) {
-		return nil, errGone
+	if len(f.head) == 0 {
+		if noted, err := t.note(f); noted || err != nil {
+			return nil, err
+		}
 	}
 	wrote := f.modified()
 	c := newCollector(&t.parser, t.id, now, func(line []byte, offset int64) string {
@@ -137,6 +142,27 @@ func (t *tail) read(f *file) (*Batch, error) {
 	delete(t.told, cantRead)
 	c.batch.file, c.batch.at = f.generation, f.at
 	return c.batch, nil
+}
+
+// note learns how a file begins that was empty until now; true: it isn't any more.
+// That is saved before a line of it is given: after a kill the file must be known
+// again, or its lines would come under other ids.
+func (t *tail) note(f *file) (bool, error) {
+	head := make([]byte, headBytes)
+	n, err := f.h.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, err
+	}
+	if t.swapped(f) { // asked last: what was cut before the reading has its copy by now
+		return false, errGone
+	}
+	if n == 0 {
+		return false, nil
+	}
+	f.head = head[:n]
+	f.mark()
+	f.done, t.unsaved = f.at, true
+	return true, nil
 }
 
 // ended tells whether nobody will write a file any more.
