@@ -123,6 +123,15 @@ func (t *tail) read(f *file) (*Batch, error) {
 			return nil, err
 		}
 	}
+	if f.done.blank() {
+		// The state knows nothing yet by which the file could be known again; that it
+		// must, before any line is given.
+		if err := f.seek(0); err != nil || f.done.blank() {
+			return nil, err
+		}
+		t.unsaved = true
+		return nil, nil
+	}
 	wrote := f.modified()
 	c := newCollector(&t.parser, t.id, now, func(line []byte, offset int64) string {
 		return lineID(t.state.Seed, f.generation, offset, line, f.born)
