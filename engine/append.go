@@ -92,9 +92,24 @@ func (e *Engine) settle(ev *surehook.Event) {
 		ev.Partner = e.index.Partner(ev.Tenant)
 	}
 	ev.APIVersion = e.opt.APIVersion
-	if cut := e.texts.Cut(ev.Data); len(cut) < len(ev.Data) {
+	if cut := e.cut(ev); len(cut) < len(ev.Data) {
 		ev.Given, ev.Data = ev.ContentHash(), cut // a repeat is told by what its caller gives
 	}
+}
+
+// cut gives an event's data with long texts cut. A CloudEvent's are counted from
+// the top of its own data.
+func (e *Engine) cut(ev *surehook.Event) []byte {
+	_, content, _, ok := surehook.SplitCloudEvent(ev.Data)
+	if !ok {
+		return e.texts.Cut(ev.Data)
+	}
+	cut := e.texts.Cut(content)
+	if len(cut) == len(content) {
+		return ev.Data
+	}
+	head := len(ev.Data) - 1 - len(content)
+	return slices.Concat(ev.Data[:head], cut, ev.Data[len(ev.Data)-1:])
 }
 
 // write stores the items, and before them what is to follow of the wide ones.

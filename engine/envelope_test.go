@@ -131,6 +131,13 @@ func testTextsAreCut(t *testing.T, b *bed) {
 	if string(ev.Data) != data {
 		t.Error("the caller's bytes were changed")
 	}
+	cloud := surehook.CloudEvent{Source: "/s", Content: []byte(data)}
+	if _, err := b.Publish(t.Context(), surehook.Event{ID: "evt_2", Type: "a", Data: cloud.Form()}); err != nil {
+		t.Fatal(err)
+	}
+	if stored, err := b.Engine.Store().Event(t.Context(), nil, "evt_2"); err != nil || string(stored.Content()) != want {
+		t.Errorf("of a CloudEvent: %s, %v", stored.Data, err)
+	}
 	ev.Data = []byte(want) // the rest was another event's
 	if _, err := b.Publish(t.Context(), ev); surehook.CodeOf(err) != surehook.Conflict {
 		t.Errorf("what is given cut isn't what was given whole: %v", err)

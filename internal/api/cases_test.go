@@ -21,7 +21,7 @@ func TestA16_NothingIsConverted(t *testing.T) {
 	s := open(t)
 	r := receivertest.New(t, nil)
 	s.hook(`{"url":"` + r.URL + `/in","envelope":"payload"}`)
-	for _, ct := range []string{"text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/cloudevents+json",
+	for _, ct := range []string{"text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/cloudevents+xml",
 		"application/json; charset=latin1", "application/json; charset", "/"} {
 		s.admin("POST", "/v1/events", `{"type":"a","data":1}`, "Content-Type", ct).refused(415, "unsupported_media_type", "")
 		s.admin("POST", "/v1/events/batch", `{"events":[{"type":"a","data":1}]}`, "Content-Type", ct).refused(415, "unsupported_media_type", "")

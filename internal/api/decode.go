@@ -314,9 +314,12 @@ func (d *decoder) given(path string, v []byte, to *string) {
 
 func (d *decoder) time(path string, v []byte, to *time.Time) {
 	var s string
-	if !d.text(path, v, &s) {
-		return
+	if d.text(path, v, &s) {
+		d.at(path, s, to)
 	}
+}
+
+func (d *decoder) at(path, s string, to *time.Time) {
 	t, err := time.Parse(time.RFC3339, s)
 	if err != nil || t.Year() < 1970 || t.Year() > 9998 {
 		d.refuse(path, "must be a time as in RFC 3339, e.g. 2026-01-31T12:00:00Z")
@@ -377,10 +380,17 @@ func batch(body []byte) ([][]byte, error) {
 		return nil, bodyError(err)
 	case d.err() != nil:
 		return nil, d.err()
+	}
+	return counted(out, "events")
+}
+
+// counted refuses too few events and too many.
+func counted(out [][]byte, path string) ([][]byte, error) {
+	switch {
 	case len(out) == 0:
-		return nil, surehook.Invalid("events", "must hold at least one event")
+		return nil, surehook.Invalid(path, "must hold at least one event")
 	case len(out) > maxBatch:
-		return nil, surehook.Invalid("events", fmt.Sprintf("holds more than %d", maxBatch))
+		return nil, surehook.Invalid(path, fmt.Sprintf("holds more than %d", maxBatch))
 	}
 	return out, nil
 }

@@ -267,7 +267,7 @@ func (s *server) listDead(ctx context.Context, c *call, in *deadIn) (*listOut[De
 			ev, failed := s.store.EventByKey(ctx, d.EventKey)
 			switch {
 			case failed == nil && !ev.Erased:
-				v.Data = ev.Data
+				v.Data = ev.Content()
 			case surehook.CodeOf(failed) != surehook.NotFound:
 				err = failed
 			}

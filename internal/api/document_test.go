@@ -210,7 +210,7 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 				s.admin(method, url, `[]`).refused(400, surehook.InvalidRequest, "body")
 				s.admin(method, url, `{} {}`).refused(400, surehook.InvalidRequest, "body")
 			}
-			for _, media := range []string{"text/plain", "application/cloudevents+json", "application/json; charset=latin1", "/"} {
+			for _, media := range []string{"text/plain", "application/cloudevents+xml", "application/json; charset=latin1", "/"} {
 				if method != "GET" {
 					s.admin(method, url, `{"nope_nope":1}`, "Content-Type", media).refused(415, "unsupported_media_type", "")
 				}

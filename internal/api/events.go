@@ -56,9 +56,11 @@ type BatchError struct {
 
 func (s *server) events() {
 	raw(s, op{method: "POST", path: "/v1/events", id: "publishEvent", tag: "Events", perm: surehook.PermEventsWrite, status: http.StatusAccepted,
-		summary: "Publish an event", about: "202 means that it is on the disk."}, EventInput{}, Receipt{}, s.publishOne)
+		summary: "Publish an event", about: "202 means that it is on the disk. A CloudEvent 1.0 is taken too, structured or in binary mode (headers ce-*).",
+		also: map[string]any{mediaCloudEvent: CloudEventInput{}}}, EventInput{}, Receipt{}, s.publishOne)
 	raw(s, op{method: "POST", path: "/v1/events/batch", id: "publishEvents", tag: "Events", perm: surehook.PermEventsWrite, status: http.StatusAccepted,
-		summary: "Publish up to 1000 events", about: "Each is accepted or refused by itself."}, BatchInput{}, BatchOutput{}, s.publishMany)
+		summary: "Publish up to 1000 events", about: "Each is accepted or refused by itself.",
+		also: map[string]any{mediaBatch: []CloudEventInput{}}}, BatchInput{}, BatchOutput{}, s.publishMany)
 	route(s, op{method: "GET", path: "/v1/events", id: "listEvents", tag: "Events", perm: surehook.PermRead, summary: "List events, newest first",
 		about: "Without their data."}, s.listEvents)
 	route(s, op{method: "GET", path: "/v1/events/{id}", id: "getEvent", tag: "Events", perm: surehook.PermRead, summary: "Read an event",
@@ -82,7 +84,8 @@ type EventView struct {
 	OccurredAt stamp           `json:"occurred_at"`
 	CreatedAt  stamp           `json:"created_at"`
 	Erased     bool            `json:"erased,omitempty" doc:"Its data was erased"`
-	Data       json.RawMessage `json:"data,omitempty" doc:"As it was given; absent in listings"`
+	CloudEvent json.RawMessage `json:"cloudevent,omitempty" doc:"What a CloudEvent said beside this: an object with its source, subject, time, datacontenttype, dataschema and extensions; absent in listings"`
+	Data       json.RawMessage `json:"data,omitempty" doc:"As it was given; a CloudEvent's own, a string where it is base64; absent in listings"`
 }
 
 func viewEvent(c *call, e *surehook.Event) EventView {
@@ -91,6 +94,7 @@ func viewEvent(c *call, e *surehook.Event) EventView {
 	if c.tenant() == "" { // no tenant need know that another one has its id
 		v.Alias = e.Alias
 	}
+	v.CloudEvent, _, _, _ = surehook.SplitCloudEvent(e.Data)
 	return v
 }
 
@@ -157,7 +161,7 @@ func (s *server) getEvent(ctx context.Context, c *call, in *ByEvent) (*rawOut, e
 	if ev.Erased {
 		return &rawOut{ContentType: "application/json", Body: head}, nil
 	}
-	body := slices.Concat(head[:len(head)-1], []byte(`,"data":`), ev.Data, []byte{'}'})
+	body := slices.Concat(head[:len(head)-1], []byte(`,"data":`), ev.Content(), []byte{'}'})
 	return &rawOut{ContentType: "application/json", Body: body}, nil
 }
 

@@ -2,7 +2,6 @@ package api
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/json"
@@ -30,20 +29,23 @@ func (s *server) publishOne(w http.ResponseWriter, r *http.Request, c *call) ([]
 	if err != nil {
 		return nil, err
 	}
-	body, done, err := s.body(w, r, s.opt.MaxEventBytes+eventOverhead)
+	as, err := formOf(r, false)
+	if err != nil {
+		return nil, err
+	}
+	body, done, err := s.body(w, r, s.opt.MaxEventBytes+eventOverhead, as == formBinary)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	var ev surehook.Event
-	if err := s.decode(r.Context(), body, "", &ev, c); err != nil {
+	ev := surehook.Event{Trace: traceparent(r.Header)}
+	if err := s.decode(r, as, body, "", &ev, c); err != nil {
 		return nil, err
 	}
 	if 2*len(ev.Data) < len(body) {
 		ev.Data = bytes.Clone(ev.Data) // not to hold what surrounds it
 	}
 	s.identify(&ev, name, -1)
-	ev.Trace = traceparent(r.Header)
 	rc, err := s.e.Publish(r.Context(), ev)
 	if err != nil {
 		return nil, unknownOutcome(err, ev.ID)
@@ -60,9 +62,18 @@ func unknownOutcome(err error, ids ...string) error {
 }
 
 // decode reads one event and settles its tenant and its schema.
-func (s *server) decode(ctx context.Context, body []byte, prefix string, ev *surehook.Event, c *call) error {
+func (s *server) decode(r *http.Request, as form, body []byte, prefix string, ev *surehook.Event, c *call) error {
 	d := decoder{prefix: prefix}
-	if err := d.event(body, ev); err != nil {
+	var err error
+	switch as {
+	case formBinary:
+		d.cloudHeaders(r.Header, body, ev)
+	case formStructured, formBatch:
+		err = d.cloudEvent(body, ev)
+	default:
+		err = d.event(body, ev)
+	}
+	if err != nil {
 		if prefix != "" {
 			return surehook.Invalid(strings.TrimSuffix(prefix, "."), err.Error())
 		}
@@ -71,14 +82,13 @@ func (s *server) decode(ctx context.Context, body []byte, prefix string, ev *sur
 	if err := d.err(); err != nil {
 		return err
 	}
-	var err error
 	if ev.Tenant, err = c.scope(ev.Tenant); err != nil {
 		return err
 	}
 	if c.partner() != "" && ev.Tenant == "" {
 		return surehook.Invalid(prefix+"tenant_id", "is required with a partner's key: whose event it is")
 	}
-	return s.types.check(ctx, ev.Type, ev.Data)
+	return s.types.check(r.Context(), ev.Type, ev.Content())
 }
 
 // identify gives an event without an id one: from the Idempotency-Key, so that
@@ -100,12 +110,20 @@ func (s *server) publishMany(w http.ResponseWriter, r *http.Request, c *call) ([
 	if err != nil {
 		return nil, err
 	}
-	body, done, err := s.body(w, r, maxBatchBody)
+	as, err := formOf(r, true)
+	if err != nil {
+		return nil, err
+	}
+	body, done, err := s.body(w, r, maxBatchBody, false)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	raw, err := batch(body)
+	read := batch
+	if as == formBatch {
+		read = cloudBatch
+	}
+	raw, err := read(body)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +133,7 @@ func (s *server) publishMany(w http.ResponseWriter, r *http.Request, c *call) ([
 	trace := traceparent(r.Header)
 	for i := range raw {
 		ev := surehook.Event{Trace: trace}
-		if receipts[i].Err = s.decode(r.Context(), raw[i], fmt.Sprintf("events[%d].", i), &ev, c); receipts[i].Err != nil {
+		if receipts[i].Err = s.decode(r, as, raw[i], fmt.Sprintf("events[%d].", i), &ev, c); receipts[i].Err != nil {
 			continue
 		}
 		ev.Data = bytes.Clone(ev.Data) // one event in a lane must not hold the whole body
@@ -184,10 +202,7 @@ func receipt(b []byte, r *engine.Receipt) []byte {
 
 // body reads a request's body up to limit. done gives its memory back to the
 // budget that large bodies share.
-func (s *server) body(w http.ResponseWriter, r *http.Request, limit int) (body []byte, done func(), err error) {
-	if err := checkMedia(r); err != nil {
-		return nil, nil, err
-	}
+func (s *server) body(w http.ResponseWriter, r *http.Request, limit int, mayBeEmpty bool) (body []byte, done func(), err error) {
 	size := r.ContentLength
 	if size > int64(limit) {
 		return nil, nil, tooLarge(limit)
@@ -208,7 +223,7 @@ func (s *server) body(w http.ResponseWriter, r *http.Request, limit int) (body [
 	} else {
 		body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
 	}
-	if err == nil && len(body) == 0 {
+	if err == nil && len(body) == 0 && !mayBeEmpty {
 		err = surehook.Invalid("body", "is required")
 	}
 	if err != nil {

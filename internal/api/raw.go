@@ -29,6 +29,10 @@ func raw(s *server, o op, in, out any, h rawHandler) {
 	schema := func(v any) map[string]*huma.MediaType {
 		return map[string]*huma.MediaType{"application/json": {Schema: schemas.Schema(reflect.TypeOf(v), true, o.id)}}
 	}
+	given := schema(in)
+	for media, v := range o.also {
+		given[media] = &huma.MediaType{Schema: schemas.Schema(reflect.TypeOf(v), true, o.id)}
+	}
 	header := func(name, about string) *huma.Param {
 		return &huma.Param{Name: name, In: "header", Description: about, Schema: &huma.Schema{Type: "string"}}
 	}
@@ -36,7 +40,7 @@ func raw(s *server, o op, in, out any, h rawHandler) {
 		Description: o.about, Metadata: map[string]any{"permission": o.perm}, Security: []map[string][]string{{"key": {o.perm}}},
 		Parameters: []*huma.Param{header("Idempotency-Key", "Makes the ids of events that have none, so that a repeat is recognised"),
 			header("traceparent", "Kept with the events (W3C Trace Context)")},
-		RequestBody: &huma.RequestBody{Required: true, Content: schema(in)},
+		RequestBody: &huma.RequestBody{Required: true, Content: given},
 		Responses: map[string]*huma.Response{strconv.Itoa(o.status): {Description: http.StatusText(o.status), Content: schema(out)},
 			"default": {Description: "Error", Content: map[string]*huma.MediaType{
 				"application/problem+json": {Schema: schemas.Schema(reflect.TypeFor[Problem](), true, "Problem")}}}}})

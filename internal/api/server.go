@@ -220,7 +220,8 @@ type op struct {
 	platform              bool // a tenant's or a partner's key isn't enough
 	partner               bool // with platform: a partner's is
 	status                int
-	out                   any // the answer, where the handler writes its bytes itself
+	also                  map[string]any // of a raw route: other media types that it takes
+	out                   any            // the answer, where the handler writes its bytes itself
 }
 
 // route registers a handler. Its errors become problems here.

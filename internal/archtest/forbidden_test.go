@@ -41,6 +41,7 @@ var bans = []ban{
 	{path: "github.com/google/uuid", why: "ids are ULIDs, from an injected source", tests: true},
 	{path: "github.com/stretchr/testify", why: "the standard library's testing is enough, and reads the same everywhere", tests: true},
 	{path: "github.com/standard-webhooks/", why: "it is the oracle of our tests, not a part of the product"},
+	{path: "github.com/cloudevents/", why: "it is the oracle of our tests, not a part of the product"},
 	{path: "code.dny.dev/ssrf", why: "it is the oracle of our tests, not a part of the product"},
 }
 

@@ -37,7 +37,7 @@ func auditTail(e *surehook.Event) []byte {
 	if e.Type == surehook.TypeAudit && IsAudit(e.Data) {
 		return e.Data[1:]
 	}
-	data := e.Data
+	data := e.Content()
 	if len(data) == 0 {
 		data = []byte("null")
 	}

@@ -60,7 +60,7 @@ func envelopeIndex(env surehook.Envelope) int {
 // Render makes an event's body in an envelope, under a webhook-id. The caller's
 // data is copied into it byte for byte.
 func Render(e *surehook.Event, env surehook.Envelope, id string) []byte {
-	data := e.Data
+	data := e.Content()
 	if len(data) == 0 {
 		data = []byte("null")
 	}
@@ -74,6 +74,9 @@ func Render(e *surehook.Event, env surehook.Envelope, id string) []byte {
 		b = member(append(b, ','), "timestamp", Timestamp(e.OccurredAt))
 		return append(b, '}')
 	case surehook.EnvelopeCloudEvents:
+		if attributes, content, base64, ok := surehook.SplitCloudEvent(e.Data); ok {
+			return cameSo(b, e, id, attributes, content, base64)
+		}
 		b = append(b, `{"specversion":"1.0",`...)
 		b = member(b, "id", id)
 		b = member(append(b, ','), "source", source(e))
@@ -92,6 +95,23 @@ func Render(e *surehook.Event, env surehook.Envelope, id string) []byte {
 	b = member(append(b, ','), "timestamp", Timestamp(e.OccurredAt))
 	b = append(b, `,"data":`...)
 	return append(append(b, data...), '}')
+}
+
+// cameSo is the CloudEvent that an event came as. Only its id may be another one.
+func cameSo(b []byte, e *surehook.Event, id string, attributes, content []byte, base64 bool) []byte {
+	b = append(b, `{"specversion":"1.0",`...)
+	b = member(b, "id", id)
+	b = member(append(b, ','), "type", e.Type)
+	b = append(append(b, ','), attributes[1:len(attributes)-1]...)
+	switch {
+	case content == nil:
+		return append(b, '}')
+	case base64:
+		b = append(b, `,"data_base64":`...)
+	default:
+		b = append(b, `,"data":`...)
+	}
+	return append(append(b, content...), '}')
 }
 
 // PylotaVersion is the envelope's api_version unless the operator sets another one.
