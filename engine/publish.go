@@ -25,6 +25,20 @@ func (e *Engine) Publish(ctx context.Context, ev surehook.Event) (Receipt, error
 	return rs[0], rs[0].Err
 }
 
+// Matching counts the endpoints that an event is for now, among those that sees
+// accepts.
+func (e *Engine) Matching(ev surehook.Event, sees func(*surehook.Endpoint) bool) int {
+	ev.Partner = e.index.Partner(ev.Tenant)
+	n := 0
+	matched, _ := e.index.Match(&ev)
+	for _, ep := range matched {
+		if sees(ep) {
+			n++
+		}
+	}
+	return n
+}
+
 // Enqueue stores events and delivers them. Each is accepted or refused by itself
 // (Receipt.Err); those that are accepted share a transaction, or several if their
 // deliveries are many thousands. An error means that none was accepted. With code

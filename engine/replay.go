@@ -196,8 +196,8 @@ func (e *Engine) selectIDs(ctx context.Context, ep *surehook.Endpoint, req Repla
 		path := fmt.Sprintf("ids[%d]", i)
 		ev, err := e.store.Event(ctx, tenant, id)
 		switch {
-		case surehook.CodeOf(err) == surehook.NotFound:
-			return nil, surehook.Invalid(path, "is unknown")
+		case surehook.CodeOf(err) == surehook.NotFound, err == nil && ep.Partner != "" && ev.Partner != ep.Partner:
+			return nil, surehook.Invalid(path, "is unknown") // another's doesn't exist for a partner
 		case err != nil:
 			return nil, err
 		}

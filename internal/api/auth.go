@@ -69,6 +69,11 @@ func (c *call) seesEndpoint(ep *surehook.Endpoint) bool {
 	return c.sees(ep.Tenant)
 }
 
+// viewer is the caller as the store's listings know it.
+func (c *call) viewer() surehook.Viewer {
+	return surehook.Viewer{Tenant: c.tenant(), Partner: c.partner()}
+}
+
 // seesEvent reports whether an event does. Its partner was settled when it was
 // accepted.
 func (c *call) seesEvent(ev *surehook.Event) bool {

@@ -58,6 +58,34 @@ func (l Listing) page(kind string) (surehook.Page, error) {
 	return p, nil
 }
 
+// sifted makes a page of rows of which the caller sees only some. It reads on until
+// the page is full of those: a short or an empty one with a next would tell that
+// there are others.
+func sifted[R, V any](kind string, p surehook.Page, read func(surehook.Page) ([]R, error), key func(R) int64, view func(R) (V, bool)) (*listOut[V], error) {
+	out := &listOut[V]{}
+	out.Body.Items = make([]V, 0)
+	full := p.Limit
+	for p.Limit = max(full, 100); ; {
+		rows, err := read(p)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range rows {
+			p.Cursor = key(r)
+			if v, ok := view(r); ok {
+				out.Body.Items = append(out.Body.Items, v)
+			}
+			if len(out.Body.Items) == full {
+				out.Body.Next = cursor(kind, p.Cursor)
+				return out, nil
+			}
+		}
+		if len(rows) < p.Limit {
+			return out, nil
+		}
+	}
+}
+
 // paged makes a page of rows. keep may hide some; the next page starts after
 // the last row read, shown or not.
 func paged[R, V any](kind string, p surehook.Page, rows []R, key func(R) int64, view func(R) (V, bool)) *listOut[V] {

@@ -239,7 +239,7 @@ func (s *server) listDead(ctx context.Context, c *call, in *deadIn) (*listOut[De
 	if err != nil {
 		return nil, err
 	}
-	f := surehook.DeadLetterFilter{Partner: c.partner(), Since: in.Since, Until: in.Until}
+	f := surehook.DeadLetterFilter{For: c.viewer(), Since: in.Since, Until: in.Until}
 	if f.Tenant, err = c.scope(in.TenantID); err != nil {
 		return nil, err
 	}
@@ -257,12 +257,11 @@ func (s *server) listDead(ctx context.Context, c *call, in *deadIn) (*listOut[De
 	if err != nil {
 		return nil, err
 	}
-	visible := s.visibleEndpoints(ctx, c)
 	out := paged("dead-letters", p, rows, func(d surehook.DeadLetter) int64 { return d.Key },
 		func(d surehook.DeadLetter) (DeadLetterView, bool) {
 			v := viewDead(&d)
-			if !in.Data || !visible(d.EndpointID) {
-				return v, visible(d.EndpointID)
+			if !in.Data {
+				return v, true
 			}
 			ev, failed := s.store.EventByKey(ctx, d.EventKey)
 			switch {
@@ -384,18 +383,20 @@ type discardOut struct {
 }
 
 func (s *server) discardDead(ctx context.Context, c *call, in *idsIn) (*discardOut, error) {
-	letters, err := s.letters(ctx, c, in.Body.IDs)
-	if err != nil {
-		return nil, err
-	}
-	keys := make([]int64, len(letters))
-	for i, d := range letters {
-		keys[i] = d.Key
-	}
-	n, err := s.store.DiscardDeadLetters(ctx, keys, s.audit(c, "dead_letter.discard", "", fmt.Sprintf(`{"dead_letters":%d}`, len(keys))))
-	out := &discardOut{}
-	out.Body.Discarded = n
-	return out, err
+	return once(ctx, s, c, "discardDead", in.IdempotencyKey, in.Body, func() (*discardOut, error) {
+		letters, err := s.letters(ctx, c, in.Body.IDs)
+		if err != nil {
+			return nil, err
+		}
+		keys := make([]int64, len(letters))
+		for i, d := range letters {
+			keys[i] = d.Key
+		}
+		n, err := s.store.DiscardDeadLetters(ctx, keys, s.audit(c, "dead_letter.discard", "", fmt.Sprintf(`{"dead_letters":%d}`, len(keys))))
+		out := &discardOut{}
+		out.Body.Discarded = n
+		return out, err
+	})
 }
 
 // audit makes an entry for a change that doesn't pass through the engine.

@@ -31,7 +31,7 @@ type BatchInput struct {
 type Receipt struct {
 	ID         string `json:"id"`
 	Duplicate  bool   `json:"duplicate" doc:"The id was there already, with the same content"`
-	Deliveries int    `json:"deliveries" doc:"Endpoints that will get it; 0 for a duplicate, and while events of its owner wait in the outbox"`
+	Deliveries int    `json:"deliveries" doc:"Endpoints that will get it, of those that the key sees; 0 for a duplicate, and while events of its owner wait in the outbox"`
 }
 
 // BatchResult is a receipt, or why the event was refused.
@@ -74,7 +74,7 @@ func (s *server) events() {
 // EventView is an event as it is shown.
 type EventView struct {
 	ID         string          `json:"id"`
-	Alias      string          `json:"alias,omitempty" doc:"Its webhook-id at endpoints of a partner or of the platform, where another tenant's event had its id before; the event is found by it too"`
+	Alias      string          `json:"alias,omitempty" doc:"Its webhook-id at endpoints of a partner or of the platform, where another tenant's event had its id before; the event is found by it too, and a partner's key finds it by that or with tenant_id"`
 	Type       string          `json:"type"`
 	TenantID   text            `json:"tenant_id"`
 	IdentityID text            `json:"identity_id"`
@@ -104,7 +104,7 @@ type eventsIn struct {
 	Type     string    `query:"type" doc:"Exact, or with a trailing .*"`
 	Since    time.Time `query:"since" doc:"Accepted at or after (RFC 3339)"`
 	Until    time.Time `query:"until" doc:"Accepted before"`
-	Status   string    `query:"status" enum:"pending,succeeded,dead" doc:"Events with such a delivery"`
+	Status   string    `query:"status" enum:"pending,succeeded,dead" doc:"Events with such a delivery, at an endpoint that the key sees"`
 }
 
 func (s *server) listEvents(ctx context.Context, c *call, in *eventsIn) (*listOut[EventView], error) {
@@ -117,7 +117,7 @@ func (s *server) listEvents(ctx context.Context, c *call, in *eventsIn) (*listOu
 		return nil, err
 	}
 	rows, err := s.store.ListEvents(ctx, surehook.EventFilter{Tenant: tenant, Partner: c.partner(), Type: in.Type, Since: in.Since, Until: in.Until,
-		Status: surehook.DeliveryStatus(in.Status)}, p)
+		Status: surehook.DeliveryStatus(in.Status), For: c.viewer()}, p)
 	if err != nil {
 		return nil, err
 	}
@@ -186,11 +186,8 @@ func (s *server) eventDeliveries(ctx context.Context, c *call, in *EventPage) (*
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.store.EventDeliveries(ctx, ev.Key, p)
-	if err != nil {
-		return nil, err
-	}
-	return paged("event-deliveries", p, rows, func(d surehook.DeliveryView) int64 { return d.EndpointKey }, s.deliveryFor(ctx, c)), nil
+	read := func(p surehook.Page) ([]surehook.DeliveryView, error) { return s.store.EventDeliveries(ctx, ev.Key, p) }
+	return sifted("event-deliveries", p, read, func(d surehook.DeliveryView) int64 { return d.EndpointKey }, s.deliveryFor(ctx, c))
 }
 
 type eventAttemptsIn struct {
@@ -215,11 +212,10 @@ func (s *server) eventAttempts(ctx context.Context, c *call, in *eventAttemptsIn
 		}
 		endpoint = ep.Key
 	}
-	rows, err := s.store.EventAttempts(ctx, ev.Key, endpoint, p)
-	if err != nil {
-		return nil, err
+	read := func(p surehook.Page) ([]surehook.Attempt, error) {
+		return s.store.EventAttempts(ctx, ev.Key, endpoint, p)
 	}
 	visible := s.visibleEndpoints(ctx, c)
-	return paged("event-attempts", p, rows, func(a surehook.Attempt) int64 { return a.Key },
-		func(a surehook.Attempt) (AttemptView, bool) { return viewAttempt(&a), visible(a.EndpointID) }), nil
+	return sifted("event-attempts", p, read, func(a surehook.Attempt) int64 { return a.Key },
+		func(a surehook.Attempt) (AttemptView, bool) { return viewAttempt(&a), visible(a.EndpointID) })
 }

@@ -11,7 +11,7 @@ func (s *server) partners() {
 	admin, read := surehook.PermAdmin, surehook.PermRead
 	const tag = "Partners"
 	route(s, op{method: "PUT", path: "/v1/partners/{id}", id: "putPartner", tag: tag, perm: admin, platform: true, summary: "Name a partner, suspend it, or end that",
-		about: "While it is suspended, nothing is sent to its endpoints and those of its tenants. What is to be delivered there waits as it is, and is sent within a minute after " +
+		about: "While it is suspended, nothing but tests is sent to its endpoints and those of its tenants. What is to be delivered there waits as it is, and is sent within a minute after " +
 			"the suspension; what left the replay window meanwhile is dead with event_unavailable. Partners need not be named before they are used."}, s.putPartner)
 	route(s, op{method: "GET", path: "/v1/partners", id: "listPartners", tag: tag, perm: read, platform: true, summary: "Named partners, newest first"}, s.listPartners)
 	route(s, op{method: "GET", path: "/v1/partners/{id}", id: "getPartner", tag: tag, perm: read, platform: true, summary: "One partner"}, s.getPartner)

@@ -50,6 +50,7 @@ func (s *server) publishOne(w http.ResponseWriter, r *http.Request, c *call) ([]
 	if err != nil {
 		return nil, unknownOutcome(err, ev.ID)
 	}
+	s.counted(c, &ev, &rc)
 	return append(receipt(make([]byte, 0, 128), &rc), '\n'), nil
 }
 
@@ -146,6 +147,7 @@ func (s *server) publishMany(w http.ResponseWriter, r *http.Request, c *call) ([
 			return nil, unknownOutcome(err, ids...)
 		}
 		for j := range rs {
+			s.counted(c, &good[j], &rs[j])
 			receipts[where[j]] = rs[j]
 		}
 	}
@@ -187,6 +189,14 @@ func (s *server) refusal(i int, err error, c *call) []byte {
 		return []byte(`{"error":{"code":"internal","message":""}}`) // strings always marshal
 	}
 	return b
+}
+
+// counted leaves out of a receipt's deliveries those to endpoints that the caller
+// doesn't see: that others subscribe to a tenant's events isn't for it to know.
+func (s *server) counted(c *call, ev *surehook.Event, r *engine.Receipt) {
+	if r.Deliveries > 0 && !c.platform() {
+		r.Deliveries = s.e.Matching(*ev, c.seesEndpoint)
+	}
 }
 
 // receipt appends {id, duplicate, deliveries}.

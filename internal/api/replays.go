@@ -127,13 +127,12 @@ func (s *server) listReplays(ctx context.Context, c *call, in *replaysIn) (*list
 		}
 		endpoint = ep.Key
 	}
-	rows, err := s.store.ListReplays(ctx, endpoint, p)
+	rows, err := s.store.ListReplays(ctx, endpoint, c.viewer(), p)
 	if err != nil {
 		return nil, err
 	}
-	visible := s.visibleEndpoints(ctx, c)
 	return paged("replays", p, rows, func(r *surehook.Replay) int64 { return r.Key },
-		func(r *surehook.Replay) (ReplayView, bool) { return viewReplay(r), visible(r.EndpointID) }), nil
+		func(r *surehook.Replay) (ReplayView, bool) { return viewReplay(r), true }), nil
 }
 
 type replayOut struct{ Body ReplayView }

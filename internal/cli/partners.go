@@ -56,7 +56,7 @@ func (c *cmd) partnerPutCmd() *cobra.Command {
 		Short: "Name a partner, suspend it or end that: what isn't given stays",
 		Long: `Name a partner, suspend it, or make it active again: what isn't given stays.
 
-While a partner is suspended, nothing is sent to its endpoints and those of its
+While a partner is suspended, nothing but tests is sent to its endpoints and those of its
 tenants. What is to be delivered there waits, and is sent within a minute after it is
 active again; what left the replay window meanwhile is a dead letter then.`,
 		Example: "  surehook partners put hub --status suspended\n  surehook partners put hub --status active",

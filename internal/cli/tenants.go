@@ -25,8 +25,8 @@ func (c *cmd) tenantsCmd() *cobra.Command {
 		Use: "list", Short: "List named tenants", Args: exactly(),
 		RunE: c.through(func(ctx context.Context, api *client.Client, _ []string) error {
 			return list(c, api.Tenants(ctx), listing[client.Tenant]{none: "no named tenants; surehook tenants put names one, and tenants need no name",
-				head: []string{"ID", "NAME", "PARTNER", "CREATED"}, row: func(t client.Tenant) []cell {
-					return []cell{text(t.ID), optional(printable(t.Name)), optional(deref(t.PartnerID)), stamp(&t.CreatedAt)}
+				head: []string{"ID", "NAME", "PARTNER", "EVENTS DAYS", "CREATED"}, row: func(t client.Tenant) []cell {
+					return []cell{text(t.ID), optional(printable(t.Name)), optional(deref(t.PartnerID)), optional(days(t.EventsDays)), stamp(&t.CreatedAt)}
 				}})
 		}),
 	}

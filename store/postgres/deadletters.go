@@ -27,9 +27,7 @@ func (s *Store) ListDeadLetters(ctx context.Context, f surehook.DeadLetterFilter
 	if f.Tenant != "" {
 		q.add(`e.tenant = ?`, f.Tenant)
 	}
-	if f.Partner != "" {
-		q.add(`e.partner = ?`, f.Partner)
-	}
+	q.sees(f.For, `d.endpoint_key`)
 	q.keysWithin(`d.key`, f.Since, f.Until)
 	q.within(`d.created_at`, f.Since, f.Until)
 	return list(ctx, s, scanLetter, `SELECT `+letterColumns+q.where()+` ORDER BY d.key DESC`+q.limit(p), q.args...)

@@ -68,15 +68,16 @@ func eventQuery(f surehook.EventFilter, p surehook.Page) (string, []any) {
 	from, key := ` FROM surehook.events e`, `e.key`
 	switch f.Status {
 	case surehook.Pending:
-		from, key = q.startFrom(`surehook.pending`, f.Endpoint), `x.event_key`
+		from, key = q.startFrom(`surehook.pending`, f), `x.event_key`
 	case surehook.Dead:
-		from, key = q.startFrom(`surehook.dead_letters`, f.Endpoint), `x.event_key`
+		from, key = q.startFrom(`surehook.dead_letters`, f), `x.event_key`
 	case surehook.Succeeded:
 		if f.Endpoint != 0 {
 			from, key = q.startFromAttempts(f, p), `x.event_key`
 			break
 		}
-		q.add(`EXISTS (SELECT 1 FROM surehook.attempts x WHERE x.event_key = e.key AND x.key >= e.key - ` + keyHour + ` AND ` + succeeded + ` OFFSET 0)`)
+		seen, args := seenBy(f.For, `x.endpoint_key`)
+		q.add(`EXISTS (SELECT 1 FROM surehook.attempts x WHERE x.event_key = e.key AND x.key >= e.key - `+keyHour+` AND `+succeeded+seen+` OFFSET 0)`, args...)
 	}
 	q.before(key, p.Cursor)
 	q.keysWithin(key, f.Since, f.Until)
@@ -97,11 +98,13 @@ func eventQuery(f surehook.EventFilter, p surehook.Page) (string, []any) {
 }
 
 // startFrom reads events by way of a table of deliveries, each event once.
-func (q *query) startFrom(table string, endpoint int64) string {
-	if endpoint != 0 {
-		q.add(`x.endpoint_key = ?`, endpoint)
+func (q *query) startFrom(table string, f surehook.EventFilter) string {
+	q.sees(f.For, `x.endpoint_key`)
+	if f.Endpoint != 0 {
+		q.add(`x.endpoint_key = ?`, f.Endpoint)
 	} else {
-		q.add(`NOT EXISTS (SELECT 1 FROM ` + table + ` y WHERE y.event_key = x.event_key AND y.endpoint_key < x.endpoint_key OFFSET 0)`)
+		seen, args := seenBy(f.For, `y.endpoint_key`)
+		q.add(`NOT EXISTS (SELECT 1 FROM `+table+` y WHERE y.event_key = x.event_key AND y.endpoint_key < x.endpoint_key`+seen+` OFFSET 0)`, args...)
 	}
 	return ` FROM ` + table + ` x` + eventOf(`x`)
 }
@@ -110,6 +113,7 @@ func (q *query) startFrom(table string, endpoint int64) string {
 func (q *query) startFromAttempts(f surehook.EventFilter, p surehook.Page) string {
 	sub := query{args: q.args}
 	sub.add(`x.endpoint_key = ? AND `+succeeded, f.Endpoint)
+	sub.sees(f.For, `x.endpoint_key`)
 	sub.before(`x.event_key`, p.Cursor)
 	sub.keysWithin(`x.event_key`, f.Since, f.Until)
 	if !f.Since.IsZero() {

@@ -169,22 +169,22 @@ func useEverything(t *testing.T, s *Store, event int64) {
 			t.Fatal(err)
 		}
 	}
-	tenant := "acme"
+	tenant, viewer := "acme", surehook.Viewer{Partner: "p"}
 	for _, p := range []surehook.Page{{Limit: 50}, {Limit: 50, Cursor: event - 1<<32}} {
 		for _, endpoint := range []int64{0, 1, 50, 101} {
 			for _, status := range []surehook.DeliveryStatus{"", surehook.Pending, surehook.Dead, surehook.Succeeded} {
 				for _, typ := range []string{"", "a.b", "a.*"} {
 					use(s.ListEvents(ctx, surehook.EventFilter{Status: status, Endpoint: endpoint, Type: typ}, p))
-					use(s.ListEvents(ctx, surehook.EventFilter{Status: status, Endpoint: endpoint, Type: typ, Tenant: tenant, Since: now.Add(-time.Hour), Until: now}, p))
-					use(s.ListEvents(ctx, surehook.EventFilter{Status: status, Endpoint: endpoint, Type: typ, Partner: "p"}, p))
+					use(s.ListEvents(ctx, surehook.EventFilter{Status: status, Endpoint: endpoint, Type: typ, Tenant: tenant, For: surehook.Viewer{Tenant: tenant}, Since: now.Add(-time.Hour), Until: now}, p))
+					use(s.ListEvents(ctx, surehook.EventFilter{Status: status, Endpoint: endpoint, Type: typ, Partner: "p", For: viewer}, p))
 				}
 				use(s.ListDeliveries(ctx, surehook.DeliveryFilter{Endpoint: max(endpoint, 1), Status: status}, p))
 			}
 			use(s.EventAttempts(ctx, event, endpoint, p))
 			use(s.ListDeadLetters(ctx, surehook.DeadLetterFilter{Endpoint: endpoint}, p))
-			use(s.ListDeadLetters(ctx, surehook.DeadLetterFilter{Endpoint: endpoint, Tenant: tenant, Since: now.Add(-time.Hour)}, p))
-			use(s.ListDeadLetters(ctx, surehook.DeadLetterFilter{Endpoint: endpoint, Partner: "p"}, p))
-			use(s.ListReplays(ctx, endpoint, p))
+			use(s.ListDeadLetters(ctx, surehook.DeadLetterFilter{Endpoint: endpoint, Tenant: tenant, For: surehook.Viewer{Tenant: tenant}, Since: now.Add(-time.Hour)}, p))
+			use(s.ListDeadLetters(ctx, surehook.DeadLetterFilter{Endpoint: endpoint, For: viewer}, p))
+			use(s.ListReplays(ctx, endpoint, viewer, p))
 			use(s.EndpointAttempts(ctx, max(endpoint, 1), p))
 		}
 		use(s.EventDeliveries(ctx, event, p))

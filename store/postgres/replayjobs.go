@@ -135,12 +135,13 @@ func (s *Store) GetReplay(ctx context.Context, id string) (*surehook.Replay, err
 }
 
 // ListReplays implements surehook.Replays.
-func (s *Store) ListReplays(ctx context.Context, endpoint int64, p surehook.Page) ([]*surehook.Replay, error) {
+func (s *Store) ListReplays(ctx context.Context, endpoint int64, of surehook.Viewer, p surehook.Page) ([]*surehook.Replay, error) {
 	var q query
 	q.before(`r.key`, p.Cursor)
 	if endpoint != 0 {
 		q.add(`r.endpoint_key = ?`, endpoint)
 	}
+	q.sees(of, `r.endpoint_key`)
 	return list(ctx, s, scanReplay, `SELECT `+replayColumns+q.where()+` ORDER BY r.key DESC`+q.limit(p), q.args...)
 }
 

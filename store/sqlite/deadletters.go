@@ -31,9 +31,7 @@ func (s *Store) ListDeadLetters(ctx context.Context, f surehook.DeadLetterFilter
 	if f.Tenant != "" {
 		q.add(`e.tenant = ?`, f.Tenant)
 	}
-	if f.Partner != "" {
-		q.add(`e.partner = ?`, f.Partner)
-	}
+	q.sees(f.For, `d.endpoint_key`)
 	q.within(`d.created_at`, f.Since, f.Until)
 	var out []surehook.DeadLetter
 	err := s.read(ctx, func(c *conn) error {

@@ -73,13 +73,13 @@ func eventQuery(f surehook.EventFilter, low, high int64, limit int) (string, []a
 	from, key := ` FROM events e`, `e.key`
 	switch f.Status {
 	case surehook.Pending:
-		from, key = q.startFrom(`pending`, f.Endpoint), `x.event_key`
+		from, key = q.startFrom(`pending`, f), `x.event_key`
 	case surehook.Dead:
-		from, key = q.startFrom(`dead_letters`, f.Endpoint), `x.event_key`
+		from, key = q.startFrom(`dead_letters`, f), `x.event_key`
 	case surehook.Succeeded:
-		at, args := ``, []any(nil)
+		at, args := seenBy(f.For, `x.endpoint_key`)
 		if f.Endpoint != 0 {
-			at, args = ` AND x.endpoint_key = ?`, []any{f.Endpoint}
+			at, args = at+` AND x.endpoint_key = ?`, append(args, f.Endpoint)
 		}
 		q.add(`EXISTS (SELECT 1 FROM attempts x WHERE x.event_key = e.key AND x.status = 1 AND x.flags & 2 = 0`+at+`
 			AND NOT EXISTS (SELECT 1 FROM pending y WHERE y.event_key = x.event_key AND y.endpoint_key = x.endpoint_key)
@@ -103,11 +103,13 @@ func eventQuery(f surehook.EventFilter, low, high int64, limit int) (string, []a
 }
 
 // startFrom reads events by way of a table of deliveries, each event once.
-func (q *query) startFrom(table string, endpoint int64) string {
-	if endpoint != 0 {
-		q.add(`x.endpoint_key = ?`, endpoint)
+func (q *query) startFrom(table string, f surehook.EventFilter) string {
+	q.sees(f.For, `x.endpoint_key`)
+	if f.Endpoint != 0 {
+		q.add(`x.endpoint_key = ?`, f.Endpoint)
 	} else {
-		q.add(`NOT EXISTS (SELECT 1 FROM ` + table + ` y WHERE y.event_key = x.event_key AND y.endpoint_key < x.endpoint_key)`)
+		seen, args := seenBy(f.For, `y.endpoint_key`)
+		q.add(`NOT EXISTS (SELECT 1 FROM `+table+` y WHERE y.event_key = x.event_key AND y.endpoint_key < x.endpoint_key`+seen+`)`, args...)
 	}
 	return ` FROM ` + table + ` x CROSS JOIN events e ON e.key = x.event_key`
 }

@@ -86,22 +86,22 @@ func useEverything(t *testing.T, s *Store) {
 		t.Fatal(err)
 	}
 	d := appended.Deliveries[0]
-	now := time.Now()
+	now, viewer := time.Now(), surehook.Viewer{Partner: "p"}
 	for _, p := range []surehook.Page{{Limit: 10}, {Limit: 10, Cursor: 1 << 40}} {
 		for _, endpoint := range []int64{0, d.EndpointKey} {
 			for _, status := range []surehook.DeliveryStatus{"", surehook.Pending, surehook.Dead, surehook.Succeeded} {
 				for _, typ := range []string{"", "a.b", "a.*"} {
 					use(s.ListEvents(ctx, surehook.EventFilter{Status: status, Endpoint: endpoint, Type: typ}, p))
-					use(s.ListEvents(ctx, surehook.EventFilter{Status: status, Endpoint: endpoint, Type: typ, Tenant: "t", Since: now, Until: now}, p))
-					use(s.ListEvents(ctx, surehook.EventFilter{Status: status, Endpoint: endpoint, Type: typ, Partner: "p"}, p))
+					use(s.ListEvents(ctx, surehook.EventFilter{Status: status, Endpoint: endpoint, Type: typ, Tenant: "t", For: surehook.Viewer{Tenant: "t"}, Since: now, Until: now}, p))
+					use(s.ListEvents(ctx, surehook.EventFilter{Status: status, Endpoint: endpoint, Type: typ, Partner: "p", For: viewer}, p))
 				}
 				use(s.ListDeliveries(ctx, surehook.DeliveryFilter{Endpoint: d.EndpointKey, Status: status}, p))
 			}
 			use(s.EventAttempts(ctx, d.EventKey, endpoint, p))
 			use(s.ListDeadLetters(ctx, surehook.DeadLetterFilter{Endpoint: endpoint}, p))
-			use(s.ListDeadLetters(ctx, surehook.DeadLetterFilter{Endpoint: endpoint, Tenant: "t", Since: now}, p))
-			use(s.ListDeadLetters(ctx, surehook.DeadLetterFilter{Endpoint: endpoint, Partner: "p"}, p))
-			use(s.ListReplays(ctx, endpoint, p))
+			use(s.ListDeadLetters(ctx, surehook.DeadLetterFilter{Endpoint: endpoint, Tenant: "t", For: surehook.Viewer{Tenant: "t"}, Since: now}, p))
+			use(s.ListDeadLetters(ctx, surehook.DeadLetterFilter{Endpoint: endpoint, For: viewer}, p))
+			use(s.ListReplays(ctx, endpoint, viewer, p))
 		}
 		use(s.EndpointAttempts(ctx, d.EndpointKey, p))
 		use(s.EventDeliveries(ctx, d.EventKey, p))

@@ -138,12 +138,13 @@ func (s *Store) GetReplay(ctx context.Context, id string) (*surehook.Replay, err
 }
 
 // ListReplays implements surehook.Replays.
-func (s *Store) ListReplays(ctx context.Context, endpoint int64, p surehook.Page) ([]*surehook.Replay, error) {
+func (s *Store) ListReplays(ctx context.Context, endpoint int64, of surehook.Viewer, p surehook.Page) ([]*surehook.Replay, error) {
 	var q query
 	q.before(`r.key`, p.Cursor)
 	if endpoint != 0 {
 		q.add(`r.endpoint_key = ?`, endpoint)
 	}
+	q.sees(of, `r.endpoint_key`)
 	return s.replays(ctx, q.where()+` ORDER BY r.key DESC LIMIT ?`, q.with(row.PageSize(p)))
 }
 

@@ -168,7 +168,9 @@ func listEndpoints(e *env) {
 	for range listed {
 		job()
 	}
-	page(e, "replays", func(p surehook.Page) ([]*surehook.Replay, error) { return e.s.ListReplays(e.ctx, ep.Key, p) },
+	page(e, "replays", func(p surehook.Page) ([]*surehook.Replay, error) {
+		return e.s.ListReplays(e.ctx, ep.Key, surehook.Viewer{}, p)
+	},
 		func(r *surehook.Replay) int64 { return r.Key }, job)
 }
 

@@ -11,7 +11,6 @@ import (
 var scopeTests = map[string]func(*env){
 	"Scopes/a partner's events":              scopeEvents,
 	"Scopes/a partner's endpoints":           scopeEndpoints,
-	"Scopes/a partner's dead letters":        scopeLetters,
 	"Scopes/a partner's tenants":             scopeTenants,
 	"Scopes/keys and permissions are kept":   scopeKeys,
 	"Scopes/what fixes a body is kept":       scopeBody,
@@ -69,16 +68,6 @@ func scopeEndpoints(e *env) {
 	got, err = e.s.ListEndpoints(e.ctx, surehook.EndpointFilter{Of: "p"}, surehook.Page{Limit: 10})
 	e.ok(err)
 	e.same("after the tenant left", len(got), 1)
-}
-
-func scopeLetters(e *env) {
-	ep := e.endpoint()
-	mine, other := e.publishEvent(e.seenBy("p"), true, ep)[0], e.publishEvent(e.seenBy("q"), true, ep)[0]
-	e.record(e.outcome(mine, surehook.Bury), e.outcome(other, surehook.Bury))
-	got, err := e.s.ListDeadLetters(e.ctx, surehook.DeadLetterFilter{Partner: "p"}, surehook.Page{Limit: 10})
-	e.ok(err)
-	e.same("letters", len(got), 1)
-	e.same("letter", got[0].EventKey, mine.EventKey)
 }
 
 func scopeTenants(e *env) {

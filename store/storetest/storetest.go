@@ -62,7 +62,7 @@ func NewClock() *Clock {
 // Run runs every test of the suite, each on a store of its own.
 func Run(t *testing.T, open Factory) {
 	for _, group := range []map[string]func(*env){
-		appendTests, aliasTests, scopeTests, sequenceTests, recordTests, healthTests, queueTests, replayTests, jobTests, endpointTests, historyTests, listingTests,
+		appendTests, aliasTests, scopeTests, viewerTests, sequenceTests, recordTests, healthTests, queueTests, replayTests, jobTests, endpointTests, historyTests, listingTests,
 		adminTests, timeTests, pruneTests, orderTests, reportTests, countTests, partnerTests, eraseTests,
 	} {
 		names := make([]string, 0, len(group))
