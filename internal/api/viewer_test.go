@@ -32,6 +32,21 @@ func (s *site) walk(key, path string) []map[string]any {
 	}
 }
 
+// ended waits for what becomes of an event at its endpoints, in any order.
+func (s *site) ended(event string, want ...string) {
+	s.t.Helper()
+	s.until(fmt.Sprint(event, " is ", want), func() bool {
+		var d struct{ Items []struct{ Status string } }
+		s.admin("GET", "/v1/events/"+event+"/deliveries", "").into(&d)
+		var got []string
+		for _, it := range d.Items {
+			got = append(got, it.Status)
+		}
+		slices.Sort(got)
+		return slices.Equal(got, want)
+	})
+}
+
 // many makes events of a tenant that die at endpoints of all scopes, and a
 // background replay at each, and gives the endpoints by scope.
 func many(s *site, r *receivertest.Receiver, events int) (hooks map[string]string, ids []string) {
@@ -45,7 +60,7 @@ func many(s *site, r *receivertest.Receiver, events int) (hooks map[string]strin
 		ids = append(ids, s.publish(fmt.Sprintf(`{"type":"a","tenant_id":"t","data":%d}`, i)))
 	}
 	for _, id := range ids {
-		s.status(id, "dead")
+		s.ended(id, "dead", "dead", "dead")
 	}
 	for _, hook := range hooks {
 		a := s.admin("POST", "/v1/webhooks/"+hook+"/replay", `{"since":"2020-01-01T00:00:00Z","until":"2020-01-02T00:00:00Z","background":true}`)
@@ -100,8 +115,7 @@ func TestStatusOfWhatIsSeen(t *testing.T) {
 	good := receivertest.New(t, nil)
 	s.hook(`{"url":"` + good.URL + `","tenant_id":"t"}`)
 	id := s.publish(`{"type":"a","tenant_id":"t","data":1}`)
-	s.status(id, "dead")
-	s.status(id, "succeeded")
+	s.ended(id, "dead", "succeeded")
 	key := s.key("t", "read")
 	for status, want := range map[string][]string{"dead": {}, "succeeded": {id}, "pending": {}} {
 		if got := s.do(key, "GET", "/v1/events?type=a&status="+status, "").ids(); !slices.Equal(got, want) {
