@@ -236,6 +236,13 @@ type EndpointFilter struct {
 	Enabled  *bool
 }
 
+// Viewer is who looks: a tenant, which sees its endpoints, or a partner, which sees
+// its own and those of its tenants. Zero: sees all. Nobody else's endpoints, and
+// nothing that happens there, exist for a viewer, a deleted one's neither.
+type Viewer struct {
+	Tenant, Partner string
+}
+
 // Page asks for one page of a listing: rows after the cursor, in the
 // listing's order. Cursor 0 starts at the top.
 type Page struct {
@@ -281,6 +288,7 @@ type EventFilter struct {
 	Until    time.Time
 	Status   DeliveryStatus // events with a delivery in this status
 	Endpoint int64          // with Status: at this endpoint
+	For      Viewer         // with Status: at an endpoint that it sees
 }
 
 // DeliveryView is a delivery as the API shows it.
@@ -321,8 +329,8 @@ type History interface {
 // DeadLetterFilter selects dead letters. Zero fields select all.
 type DeadLetterFilter struct {
 	Endpoint int64
-	Tenant   string
-	Partner  string // of events that it sees
+	Tenant   string // of the events
+	For      Viewer // at endpoints that it sees
 	Since    time.Time
 	Until    time.Time
 }
@@ -368,7 +376,7 @@ type Replays interface {
 	// transaction. It does nothing once the job isn't running any more.
 	AdvanceReplay(ctx context.Context, r *Replay, events []int64) error
 	GetReplay(ctx context.Context, id string) (*Replay, error)
-	ListReplays(ctx context.Context, endpoint int64, p Page) ([]*Replay, error) // endpoint 0: all; newest first
+	ListReplays(ctx context.Context, endpoint int64, of Viewer, p Page) ([]*Replay, error) // endpoint 0: all that it sees; newest first
 	RunningReplays(ctx context.Context) ([]*Replay, error)
 	// EndReplay ends a job that runs; one that has ended stays as it ended, and a
 	// is left out.
