@@ -86,7 +86,7 @@ type envelope struct {
 
 // checkRequests looks at everything that an endpoint's receivers got.
 func (y *year) checkRequests(h *hook) {
-	last, tries := map[string]int64{}, map[string][]seen{}
+	last, tries, causes := map[string]int64{}, map[string][]seen{}, y.causes(h)
 	for i, addr := range append(slices.Clone(h.old), h.addr) {
 		log := y.net.requests(addr)
 		if moved := i < len(h.old); moved && len(log) > 0 {
@@ -107,7 +107,10 @@ func (y *year) checkRequests(h *hook) {
 			if body.Type == surehook.TypeTest {
 				continue
 			}
-			if within(h.off, r.at) || within(h.suspended, r.at) {
+			// One answer disables the endpoint in the same moment, for the clock stands
+			// still while somebody works: that request was sent before.
+			cause := slices.ContainsFunc(causes, r.same)
+			if (within(h.off, r.at) && !cause) || within(h.suspended, r.at) {
 				y.t.Errorf("%s: %s is sent at %s, while it is disabled or held", h.name, body.ID, r.at)
 			}
 			if body.Type == surehook.TypeDisabled {
@@ -267,14 +270,18 @@ func (y *year) mustDie(ev *happened, h *hook) bool {
 	return false
 }
 
-// checkDisabling: a hundred failures in a row over a day, or one 410, disable, and
-// nothing less does; the platform is told of each once.
-func (y *year) checkDisabling(h *hook) {
+// same tells whether two requests are one.
+func (s seen) same(as seen) bool {
+	return s.at.Equal(as.at) && s.header.Get("webhook-id") == as.header.Get("webhook-id")
+}
+
+// causes finds the requests that disable an endpoint: the hundredth failure in a
+// row if they took a day, and a 410.
+func (y *year) causes(h *hook) (causes []seen) {
 	var log []seen
 	for _, addr := range append(slices.Clone(h.old), h.addr) {
 		log = append(log, y.net.requests(addr)...)
 	}
-	var due []time.Time
 	var run []time.Time
 	for _, r := range log {
 		for _, off := range h.off {
@@ -289,8 +296,18 @@ func (y *year) checkDisabling(h *hook) {
 		run = append(run, r.at)
 		gone := slices.ContainsFunc(h.faults, func(s span) bool { return s.in(r.at) && s.why == leaves })
 		if gone || len(run) >= 100 && r.at.Sub(run[0]) >= day {
-			due, run = append(due, r.at), nil
+			causes, run = append(causes, r), nil
 		}
+	}
+	return causes
+}
+
+// checkDisabling: an endpoint is disabled within a minute of each cause, and by
+// nothing less; the platform is told of each once.
+func (y *year) checkDisabling(h *hook) {
+	var due []time.Time
+	for _, r := range y.causes(h) {
+		due = append(due, r.at)
 	}
 	told := y.toldOf(h)
 	n := 0
