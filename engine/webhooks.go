@@ -119,6 +119,10 @@ func (e *Engine) endpoint(id string, w Webhook) *surehook.Endpoint {
 // profile's.
 func Effective(ep *surehook.Endpoint) surehook.Limits { return dispatch.Effective(ep) }
 
+// Envelope gives the envelope that an endpoint's bodies have: its own, or the one
+// that its profile sends for the standard one.
+func Envelope(ep *surehook.Endpoint) surehook.Envelope { return dispatch.Envelope(ep) }
+
 // secret makes a signing secret, or takes an existing one: its bytes, and how it
 // is shown once.
 func (e *Engine) secret(ep *surehook.Endpoint, given string) (raw []byte, shown string, err error) {
@@ -250,7 +254,10 @@ func (p *Patch) enable(ep *surehook.Endpoint) error {
 
 func (e *Engine) change(ctx context.Context, id string, f func(*surehook.Endpoint) error, a *surehook.AuditEntry) (*surehook.Endpoint, error) {
 	e.changes.RLock()
-	ep, err := e.store.UpdateEndpoint(ctx, id, f, a)
+	ep, err := e.store.UpdateEndpoint(ctx, id, func(ep *surehook.Endpoint) error {
+		a.Tenant = ep.Tenant
+		return f(ep)
+	}, a)
 	e.changes.RUnlock()
 	if err != nil {
 		return nil, err
@@ -261,8 +268,12 @@ func (e *Engine) change(ctx context.Context, id string, f func(*surehook.Endpoin
 
 // DeleteWebhook removes an endpoint; what waits for it is dropped.
 func (e *Engine) DeleteWebhook(ctx context.Context, id string, by Actor) error {
+	ep, err := e.store.Endpoint(ctx, id)
+	if err != nil {
+		return err
+	}
 	e.changes.RLock()
-	err := e.store.DeleteEndpoint(ctx, id, e.audit(by, "webhook.delete", id, "", ""))
+	err = e.store.DeleteEndpoint(ctx, id, e.audit(by, "webhook.delete", id, ep.Tenant, ""))
 	e.changes.RUnlock()
 	if err != nil {
 		return err

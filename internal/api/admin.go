@@ -283,7 +283,9 @@ func (s *server) makeKey(ctx context.Context, c *call, b *KeyInput) (*keyOut, er
 	token := newKeyText()
 	k := newKey(s.e.NewID("key"), b.Name, token, slices.Compact(slices.Sorted(slices.Values(b.Permissions))), s.now())
 	k.Tenant, k.Partner = b.TenantID, b.PartnerID
-	if err := s.store.CreateKey(ctx, k, s.audit(c, "key.create", k.ID, "")); err != nil {
+	a := s.audit(c, "key.create", k.ID, "")
+	a.Tenant = k.Tenant
+	if err := s.store.CreateKey(ctx, k, a); err != nil {
 		return nil, err
 	}
 	return &keyOut{KeyCreated{KeyView: viewKey(k), Key: token}}, nil

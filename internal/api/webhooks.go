@@ -84,7 +84,7 @@ type WebhookView struct {
 	Subjects            []string          `json:"subjects,omitempty"`
 	IdentityIDs         []string          `json:"identity_ids,omitempty"`
 	Profile             string            `json:"profile"`
-	Envelope            string            `json:"envelope"`
+	Envelope            string            `json:"envelope" doc:"Of the bodies that it gets; profile pylota has its own for standard"`
 	Signature           string            `json:"signature"`
 	Headers             map[string]string `json:"headers,omitempty"`
 	Limits              Limits            `json:"limits" doc:"Its own"`
@@ -122,7 +122,7 @@ const hidden = "[hidden]"
 // receiver's own secrets, so only keys that manage webhooks see them.
 func viewWebhook(c *call, e *surehook.Endpoint) WebhookView {
 	v := WebhookView{ID: e.ID, Scope: string(e.Scope()), TenantID: text(e.Tenant), PartnerID: text(e.Partner), URL: e.URL, Description: e.Description,
-		EventTypes: e.EventTypes, Subjects: e.Subjects, IdentityIDs: e.Identities, Profile: e.Profile, Envelope: string(e.Envelope),
+		EventTypes: e.EventTypes, Subjects: e.Subjects, IdentityIDs: e.Identities, Profile: e.Profile, Envelope: string(engine.Envelope(e)),
 		Signature: e.Signature, Headers: e.Headers, Limits: viewLimits(e.Limits), Effective: viewLimits(engine.Effective(e)), Ordering: ordering(e.Ordered), Enabled: e.Enabled, DisabledReason: text(e.DisabledReason),
 		ConsecutiveFailures: e.Health.ConsecutiveFailures, FirstFailureAt: stamp(e.Health.FirstFailureAt), LastFailureAt: stamp(e.Health.LastFailureAt),
 		PreviousSecretUntil: stamp(e.Secrets.PreviousUntil), CreatedAt: stamp(e.CreatedAt), UpdatedAt: stamp(e.UpdatedAt)}

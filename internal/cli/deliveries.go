@@ -112,9 +112,9 @@ with it and shows its progress.`,
 	}
 	fl := cc.Flags()
 	fl.StringSliceVar(&f.in.IDs, "event", nil, "ids of events")
-	fl.Var(&f.since, "since", "events accepted at or after: a time, a day, or how long ago (24h)")
-	fl.Var(&f.until, "until", "events accepted before (default now)")
-	fl.StringVar(&f.in.Status, "status", "", "only those whose last word here is dead, failed or succeeded")
+	fl.Var(&f.since, "since", "events that occurred at or after: a time, a day, or how long ago (24h)")
+	fl.Var(&f.until, "until", "events that occurred before (default now)")
+	fl.StringVar(&f.in.Status, "status", "", "only those that are dead here and never succeeded, whose latest attempt failed, or that succeeded once")
 	fl.BoolVar(&f.in.Background, "background", false, "as a job, any number of events")
 	fl.BoolVar(&f.wait, "wait", false, "stay until the job has queued everything")
 	offer(cc, "status", "dead", "failed", "succeeded")

@@ -71,13 +71,19 @@ func profileOf(e *surehook.Endpoint) profile.Profile {
 	return profile.Standard
 }
 
+// Envelope gives the one that an endpoint's bodies have: its own, or the one that its
+// profile sends for the standard one.
+func Envelope(e *surehook.Endpoint) surehook.Envelope {
+	if own := profileOf(e).Envelope; own != "" && (e.Envelope == "" || e.Envelope == surehook.EnvelopeStandard) {
+		return own
+	}
+	return e.Envelope
+}
+
 func (d *Dispatcher) compile(e *surehook.Endpoint) *route {
 	p, l := profileOf(e), Effective(e)
-	r := &route{Endpoint: e, live: e.Enabled && !e.Deleted, profile: p, envelope: e.Envelope, retry: p.Retry.With(e.Limits), timeout: l.Timeout, concurrency: l.Concurrency,
+	r := &route{Endpoint: e, live: e.Enabled && !e.Deleted, profile: p, envelope: Envelope(e), retry: p.Retry.With(e.Limits), timeout: l.Timeout, concurrency: l.Concurrency,
 		expires: d.now().Add(secretTTL)}
-	if p.Envelope != "" && (e.Envelope == "" || e.Envelope == surehook.EnvelopeStandard) {
-		r.envelope = p.Envelope
-	}
 	if length := d.store.Lease().Length; length > 0 {
 		r.timeout = min(r.timeout, length*3/4-leaseMargin) // or a lease that is due to be renewed would never last for it
 	}
