@@ -47,7 +47,7 @@ type ahead struct {
 // Lease implements surehook.Queue.
 func (a ahead) Lease() surehook.Lease {
 	l := a.Store.Lease()
-	l.Until = l.Until.Add(a.b.now().Sub(time.Now()))
+	l.Until = l.Until.Add(time.Until(a.b.now()))
 	return l
 }
 

@@ -53,7 +53,6 @@ func (s *SQL) Prune(ctx context.Context, keep time.Duration) (int64, error) {
 	if s.err != nil {
 		return 0, s.err
 	}
-	//nolint:gosec // the name was checked to be an identifier
 	r, err := s.db.ExecContext(ctx, fmt.Sprintf(`DELETE FROM %s WHERE done_at < $1`, s.table), s.now().Add(-keep).Unix())
 	if err != nil {
 		return 0, err

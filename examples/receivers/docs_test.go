@@ -148,11 +148,11 @@ func TestDocumentedCommands(t *testing.T) {
 	if err := os.Symlink(self, filepath.Join(bin, "surehook")); err != nil {
 		t.Fatal(err)
 	}
-	real, environ := served(t)
+	replacer, environ := served(t)
 	environ = append(environ, "PATH="+bin+":"+os.Getenv("PATH"), "SUREHOOK_SECRET="+secrets["standard"][0])
 	ran := 0
 	for _, s := range snippets(t) {
-		code := real.Replace(s.code)
+		code := replacer.Replace(s.code)
 		switch s.test {
 		case "sh":
 			cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", code)
@@ -213,7 +213,7 @@ func port(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	_, p, err := net.SplitHostPort(l.Addr().String())
 	if err != nil {
 		t.Fatal(err)

@@ -21,8 +21,8 @@ import (
 // What the examples need is installed once, under bin/, and found there by every
 // later run: a folder's name is a hash of what it was made from.
 
-// built gives such a folder, made by make where it isn't there yet.
-func built(t *testing.T, name string, from []string, make func(dir string)) string {
+// built gives such a folder, made by fill where it isn't there yet.
+func built(t *testing.T, name string, from []string, fill func(dir string)) string {
 	t.Helper()
 	hash := sha256.New()
 	for _, file := range from {
@@ -52,7 +52,7 @@ func built(t *testing.T, name string, from []string, make func(dir string)) stri
 	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	make(dir)
+	fill(dir)
 	if err := os.WriteFile(whole, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}

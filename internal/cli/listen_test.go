@@ -201,11 +201,11 @@ func TestListenForwardsRecordsAndReplays(t *testing.T) {
 		r.Header.Add("X-Multi", "b")
 	})
 	text, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != 202 || string(text) != "thanks" || resp.Header.Get("X-Answer") != "yes" {
+	if err != nil || resp.StatusCode != http.StatusAccepted || string(text) != "thanks" || resp.Header.Get("X-Answer") != "yes" {
 		t.Errorf("%d %s %v", resp.StatusCode, text, err)
 	}
 	deliver(t, addr, "evt_2", "\xfe\xff", nil)
-	if r := deliver(t, addr, "evt_3", "x", func(r *http.Request) { r.Header.Set(signing.HeaderID, "evt_4") }); r.StatusCode != 401 {
+	if r := deliver(t, addr, "evt_3", "x", func(r *http.Request) { r.Header.Set(signing.HeaderID, "evt_4") }); r.StatusCode != http.StatusUnauthorized {
 		t.Errorf("%d", r.StatusCode)
 	}
 	if len(got) != 2 || got[0].body != body || got[0].query != "q=1" || got[1].body != "\xfe\xff" {
@@ -259,7 +259,7 @@ func TestListenForwardsToNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	if r := deliver(t, addr, "evt_1", "{}", nil); r.StatusCode != 502 {
+	if r := deliver(t, addr, "evt_1", "{}", nil); r.StatusCode != http.StatusBadGateway {
 		t.Errorf("%d", r.StatusCode)
 	}
 	if strings.Contains(out.String(), "planted") || !strings.Contains(out.String(), "doesn't answer") {

@@ -150,13 +150,13 @@ func (f *faulty) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := f.raw(r)
 	if err != nil {
 		w.Header().Set("Connection", "close")
-		w.WriteHeader(413)
+		w.WriteHeader(http.StatusRequestEntityTooLarge)
 		return
 	}
 	id, ts := r.Header.Get("webhook-id"), r.Header.Get("webhook-timestamp")
 	for _, name := range f.required {
 		if r.Header.Get(name) == "" {
-			w.WriteHeader(400)
+			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
 	}

@@ -106,7 +106,6 @@ type attempt struct {
 	ts    string
 	body  []byte
 	test  tester
-	sigs  *signatures
 	order int // of its axis
 }
 

@@ -282,7 +282,7 @@ func (q *replaySearch) find(ctx context.Context, sql string, upTo int64, chunked
 					return err
 				}
 			}
-			args := append(q.args[:len(q.args):len(q.args)], q.after, end, q.first, q.last, q.limit-len(q.out))
+			args := slices.Concat(q.args, []any{q.after, end, q.first, q.last, q.limit - len(q.out)})
 			found, err := collect(ctx, tx, scanEvent, q.s.q(sql), args...)
 			q.out, q.after = append(q.out, found...), end
 			return err

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -214,7 +215,7 @@ type replaySearch struct {
 // find goes on up to a key, a chunk in each snapshot.
 func (q *replaySearch) find(ctx context.Context, sql string, upTo, chunk int64) error {
 	for ; q.after < upTo && len(q.out) < q.limit; q.after += min(chunk, upTo-q.after) {
-		args := append(q.args[:len(q.args):len(q.args)], q.after, q.after+min(chunk, upTo-q.after), q.first, q.last, q.limit-len(q.out))
+		args := slices.Concat(q.args, []any{q.after, q.after + min(chunk, upTo-q.after), q.first, q.last, q.limit - len(q.out)})
 		if err := q.s.read(ctx, func(c *conn) error {
 			return c.each(sql, args, func(st *sqlite3.Stmt) error {
 				e, err := scanEvent(st, 0)

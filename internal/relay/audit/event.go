@@ -6,6 +6,7 @@
 package audit
 
 import (
+	"errors"
 	"fmt"
 	"time"
 )
@@ -41,7 +42,7 @@ func ParseSeverity(s string) (Severity, error) {
 			return Severity(sev), nil
 		}
 	}
-	return NoSeverity, fmt.Errorf("must be one of low, medium, high, critical")
+	return NoSeverity, errors.New("must be one of low, medium, high, critical")
 }
 
 func (s Severity) String() string {

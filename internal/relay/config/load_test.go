@@ -106,7 +106,7 @@ func TestParse_SmallestGetsDefaults(t *testing.T) {
 	if host, _ := os.Hostname(); c.Relay.InstanceID != host && c.Relay.InstanceID != "purple-wolf-relay" {
 		t.Errorf("instance %q", c.Relay.InstanceID)
 	}
-	if c.Relay.AdminToken != nil && len(c.Relay.AdminToken) != 0 || len(c.Warnings) != 1 {
+	if len(c.Relay.AdminToken) != 0 || len(c.Warnings) != 1 {
 		t.Errorf("%+v", c)
 	}
 }
@@ -142,7 +142,7 @@ func problems(t *testing.T, err error, want ...string) {
 	for _, x := range p.List {
 		got = append(got, fmt.Sprintf("%d:%s: %s", x.Line, x.Path, x.Message))
 	}
-	for i := 0; i < max(len(got), len(want)); i++ {
+	for i := range max(len(got), len(want)) {
 		g, w := "", ""
 		if i < len(got) {
 			g = got[i]

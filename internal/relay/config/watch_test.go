@@ -100,7 +100,7 @@ func (w *watched) config(text string) {
 
 // pass lets two looks go by.
 func (w *watched) pass() {
-	time.Sleep(4*time.Second + time.Millisecond)
+	time.Sleep(4*time.Second + time.Millisecond) //nolint:forbidigo // in a synctest bubble it moves the clock
 	synctest.Wait()
 }
 

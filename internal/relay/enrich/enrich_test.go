@@ -155,8 +155,8 @@ func TestHTTP_AValueIsOnePieceOfThePath(t *testing.T) {
 // No failure is fatal, and none is kept for long.
 func TestHTTP_FailuresCostTheLabelsAlone(t *testing.T) {
 	for name, answer := range map[string]func(w http.ResponseWriter, r *http.Request){
-		"500":      func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) },
-		"404":      func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) },
+		"500":      func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
+		"404":      func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) },
 		"redirect": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/tenants/b", http.StatusFound) },
 		"no JSON":  func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") },
 		"numbers":  func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"a":1}`) },
@@ -190,7 +190,7 @@ func TestHTTP_FailuresCostTheLabelsAlone(t *testing.T) {
 
 func TestHTTP_ACatalogueThatFailsIsLeftAlone(t *testing.T) {
 	s, now := serve(t), time.Unix(0, 0)
-	s.answers(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) })
+	s.answers(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
 	c := chain(t, Options{Now: func() time.Time { return now }}, s.enrichment())
 	for i := range 50 {
 		c.Apply(t.Context(), labelled(fmt.Sprint(i)))

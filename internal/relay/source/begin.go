@@ -50,7 +50,7 @@ func (t *tail) first() error {
 	t.passOver(time.Time{})
 	fi, err := os.Stat(t.path)
 	if err != nil || !fi.Mode().IsRegular() || t.fromBeginning {
-		return nil // follow deals with it, from its beginning
+		return nil //nolint:nilerr // follow deals with it, from its beginning
 	}
 	h, info, err := open(t.path)
 	if err != nil {
@@ -103,7 +103,7 @@ func (t *tail) fromBookmark(inode uint64, offset int64) error {
 	}
 	all, err := siblings(t.path)
 	if err != nil {
-		return nil // the folder comes with the log
+		return nil //nolint:nilerr // the folder comes with the log
 	}
 	i := slices.IndexFunc(all, func(s sibling) bool { return identOf(s.info).Ino == inode && s.info.Size() >= offset })
 	if i < 0 {

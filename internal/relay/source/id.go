@@ -29,7 +29,7 @@ func lineID(seed []byte, generation, offset int64, line []byte, born time.Time) 
 	}
 	var id ulid.ULID
 	_ = id.SetTime(ulid.Timestamp(at)) // years that lineTime lets through
-	copy(id[6:], sum[:])
+	copy(id[6:], sum)
 	return id.String()
 }
 

@@ -126,7 +126,7 @@ func (s Settings) name(id string) string { return "relay.source." + s.Scope + ".
 func (s Settings) Load(ctx context.Context, id string) ([]byte, error) {
 	b, err := s.Store.Setting(ctx, s.name(id))
 	if surehook.CodeOf(err) == surehook.NotFound && err != nil {
-		return nil, nil
+		return nil, nil //nolint:nilerr // it is no error that nothing was saved
 	}
 	return b, err
 }
