@@ -13,6 +13,7 @@ var (
 	ErrMethod         = errors.New("receiver: only POST is taken")
 	ErrTooLarge       = errors.New("receiver: the body is larger than is taken")
 	ErrBody           = errors.New("receiver: the body didn't arrive whole")
+	ErrSlow           = errors.New("receiver: the body didn't arrive in time")
 	ErrRepeatedHeader = errors.New("receiver: a signature header is there twice")
 	ErrEnvelope       = errors.New("receiver: the body isn't the JSON that this sender sends")
 	ErrSchema         = errors.New("receiver: the schema is of another major version")
@@ -45,8 +46,8 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Reason}
 }
 
-// statuses are the answers to what may never pass. Everything else is 5xx, so
-// that the sender tries again.
+// statuses are the answers. What may pass another time is 408 or 5xx, so that
+// the sender tries again.
 var statuses = []struct {
 	err    error
 	status int
@@ -54,6 +55,7 @@ var statuses = []struct {
 	{ErrMethod, http.StatusMethodNotAllowed},
 	{ErrTooLarge, http.StatusRequestEntityTooLarge},
 	{ErrBody, http.StatusBadRequest},
+	{ErrSlow, http.StatusRequestTimeout}, // the one 4xx, with 429, after which every sender tries again
 	{ErrRepeatedHeader, http.StatusBadRequest},
 	{ErrEnvelope, http.StatusUnprocessableEntity},
 	{ErrSchema, http.StatusUnprocessableEntity},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -15,8 +16,9 @@ import (
 
 // The defaults.
 const (
-	Tolerance = signing.Tolerance // 5 minutes, to either side
-	MaxBody   = 1 << 20           // bytes
+	Tolerance   = signing.Tolerance // 5 minutes, to either side
+	MaxBody     = 1 << 20           // bytes
+	ReadTimeout = 30 * time.Second  // the longest that a sender of ours waits
 )
 
 // Receiver verifies requests of one sender. It may be used from many
@@ -26,6 +28,7 @@ type Receiver struct {
 	dedupe    Dedupe
 	tolerance time.Duration
 	maxBody   int64
+	maxRead   time.Duration
 	now       func() time.Time
 	log       *slog.Logger
 }
@@ -41,6 +44,12 @@ func WithTolerance(d time.Duration) Option { return func(rc *Receiver) { rc.tole
 // more of it is read.
 func WithMaxBody(n int64) Option { return func(rc *Receiver) { rc.maxBody = n } }
 
+// WithReadTimeout bounds how long a body may take to arrive, so that a stranger
+// who sends it a byte at a time holds no connection. It is answered 408. The
+// headers come before this package is called: give http.Server a
+// ReadHeaderTimeout for them.
+func WithReadTimeout(d time.Duration) Option { return func(rc *Receiver) { rc.maxRead = d } }
+
 // WithClock replaces time.Now, for tests.
 func WithClock(now func() time.Time) Option { return func(rc *Receiver) { rc.now = now } }
 
@@ -52,7 +61,7 @@ func WithLogger(l *slog.Logger) Option { return func(rc *Receiver) { rc.log = l 
 // an empty or cut one doesn't start. NoDedupe is for handlers whose effect may
 // happen twice.
 func New(scheme Scheme, dedupe Dedupe, options ...Option) (*Receiver, error) {
-	rc := &Receiver{scheme: scheme, dedupe: dedupe, tolerance: Tolerance, maxBody: MaxBody, now: time.Now}
+	rc := &Receiver{scheme: scheme, dedupe: dedupe, tolerance: Tolerance, maxBody: MaxBody, maxRead: ReadTimeout, now: time.Now}
 	for _, o := range options {
 		o(rc)
 	}
@@ -67,6 +76,8 @@ func New(scheme Scheme, dedupe Dedupe, options ...Option) (*Receiver, error) {
 		return nil, signing.ErrTolerance
 	case rc.maxBody <= 0:
 		return nil, errors.New("receiver: the largest body must be positive")
+	case rc.maxRead <= 0:
+		return nil, errors.New("receiver: the time for a body must be positive")
 	}
 	if d, ok := dedupe.(interface{ check(time.Duration) error }); ok {
 		if err := d.check(rc.tolerance); err != nil {
@@ -79,6 +90,7 @@ func New(scheme Scheme, dedupe Dedupe, options ...Option) (*Receiver, error) {
 // Verify reads and judges a request, and changes nothing: it looks for no
 // duplicate. The error is an *Error. Handle and Middleware do it themselves.
 func (rc *Receiver) Verify(w http.ResponseWriter, r *http.Request) (Message, error) {
+	whole := rc.hurry(w)
 	if r.Method != http.MethodPost {
 		return Message{}, refuse(ErrMethod, nil)
 	}
@@ -87,19 +99,50 @@ func (rc *Receiver) Verify(w http.ResponseWriter, r *http.Request) (Message, err
 			return Message{}, refuse(ErrRepeatedHeader, nil)
 		}
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, rc.maxBody))
+	body, err := rc.body(w, r)
 	if err != nil {
-		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			return Message{}, refuse(ErrTooLarge, nil)
-		}
-		return Message{}, refuse(ErrBody, nil)
+		return Message{}, refuse(err, nil)
 	}
+	whole()
 	m, err := rc.scheme.verify(request{header: r.Header, body: body, now: rc.now(), tolerance: rc.tolerance})
 	if err != nil {
 		return Message{ID: m.ID}, refuse(err, nil)
 	}
 	m.Body = body
 	return m, nil
+}
+
+// hurry gives the body its time. Once it is whole, the time that is left isn't
+// the handler's. A request that is refused before that keeps its deadline: the
+// server reads the rest of its body, and must not wait for it either. A writer
+// that knows no deadline leaves it to its server's ReadTimeout.
+func (rc *Receiver) hurry(w http.ResponseWriter) (whole func()) {
+	if w == nil {
+		return func() {}
+	}
+	conn := http.NewResponseController(w)
+	if conn.SetReadDeadline(time.Now().Add(rc.maxRead)) != nil {
+		return func() {}
+	}
+	return func() { _ = conn.SetReadDeadline(time.Time{}) } // it could be set before
+}
+
+// body reads what was sent, within its bounds.
+func (rc *Receiver) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if r.Body == nil { // of a request that no server made
+		return nil, nil
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, rc.maxBody))
+	if err == nil {
+		return body, nil
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, ErrTooLarge
+	}
+	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
+		return nil, ErrSlow
+	}
+	return nil, ErrBody
 }
 
 // Handle calls f for each event that is new. f should take the event over,
