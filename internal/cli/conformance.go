@@ -20,7 +20,7 @@ import (
 func (c *cmd) conformanceCmd() *cobra.Command {
 	var secret secretFlags
 	var o conformance.Options
-	var effects string
+	var effects, retired string
 	run := &cobra.Command{
 		Use:   "conformance URL",
 		Short: "Send a receiver right and wrong requests, and say which it treats wrongly",
@@ -31,7 +31,9 @@ conformance.test: the receiver should take them, and do nothing that matters.
 
 Give the receiver's secret and, to test a rotation, the one before after a comma.
 --effects is a command that prints how many events the receiver has handled: with it,
-duplicates are judged by what they did, not by their answers alone.
+duplicates are judged by what they did, not by their answers alone. Count where events
+are kept, as in an inbox: then an answer that comes before that shows too.
+--retired-secret-file has a secret that was valid once: the receiver must refuse it now.
 
 Exit code 1: the receiver failed at least one case.`,
 		Example: "  SUREHOOK_SECRET=whsec_… surehook conformance http://127.0.0.1:3000/hooks\n" +
@@ -45,6 +47,13 @@ Exit code 1: the receiver failed at least one case.`,
 				return err
 			}
 			o.URL, o.Secrets = args[0], list
+			if retired != "" {
+				raw, err := os.ReadFile(retired)
+				if err != nil {
+					return fail(exitUsage, "", "--retired-secret-file: %w", err)
+				}
+				o.Retired = strings.TrimRight(string(raw), "\r\n")
+			}
 			if effects != "" {
 				o.Effects = counted(effects)
 			}
@@ -56,6 +65,7 @@ Exit code 1: the receiver failed at least one case.`,
 	f.StringVar(&o.Profile, "profile", "standard", "how the receiver's endpoint is spoken to")
 	offer(run, "profile", conformance.Profiles()...)
 	f.DurationVar(&o.Timeout, "timeout", 15*time.Second, "how long to wait for an answer")
+	f.StringVar(&retired, "retired-secret-file", "", "file with a secret that was valid once, and must be refused now")
 	f.StringVar(&effects, "effects", "", "shell command that prints how many events were handled")
 	return run
 }
@@ -129,6 +139,9 @@ func (c *cmd) conformed(report *conformance.Report) error {
 		sum += fmt.Sprintf(", %d skipped", report.Skipped)
 	}
 	c.out.line("\n%s", sum)
+	if report.Late > 0 {
+		c.hint("%s not counted yet when the 2xx came: either --effects counts work that is done later, or the receiver answers before it has kept the event, which a crash then loses", plural(report.Late, "event was", "events were"))
+	}
 	if !report.Effects {
 		c.hint("duplicates were judged by their answers alone: --effects counts what they did")
 	}

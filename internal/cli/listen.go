@@ -207,9 +207,9 @@ func (l *listener) run(ctx context.Context, addr string) error {
 	if err != nil {
 		return fail(exitFailed, "choose another --addr", "can't listen: %w", err)
 	}
-	srv := &http.Server{Handler: l, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute}
+	srv := &http.Server{Handler: l, ConnContext: withHead, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute}
 	failed := make(chan error, 1)
-	go func() { failed <- srv.Serve(sock) }()
+	go func() { failed <- srv.Serve(heads{sock}) }()
 	how := "verifies signatures (" + l.scheme + ")"
 	if l.rc == nil {
 		how = "verifies nothing: no secret was given"

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/textproto"
 	"net/url"
@@ -21,6 +22,9 @@ import (
 
 // hopByHop are the headers of one connection; everything else is passed on.
 var hopByHop = []string{"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
+
+// ours are the headers that package http writes itself, whatever their spelling.
+var ours = []string{"Host", "Content-Length", "User-Agent"}
 
 // forwarder changes nothing: no redirect is followed, nothing is unpacked.
 var forwarder = &http.Client{Timeout: 30 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -38,8 +42,20 @@ func onward(ctx context.Context, to *url.URL, r *received) (*http.Request, error
 		return nil, err
 	}
 	req.Header = r.Header.Clone()
+	if r.sent != nil {
+		req.Header = r.sent.Clone()
+	}
 	for _, name := range append(slices.Clone(hopByHop), strings.Split(r.Header.Get("Connection"), ",")...) {
-		req.Header.Del(strings.TrimSpace(name))
+		maps.DeleteFunc(req.Header, func(have string, _ []string) bool { return strings.EqualFold(have, strings.TrimSpace(name)) })
+	}
+	// Names that package http looks for are found under its own spelling alone.
+	for _, name := range ours {
+		for have, values := range req.Header {
+			if have != name && strings.EqualFold(have, name) {
+				delete(req.Header, have)
+				req.Header[name] = values
+			}
+		}
 	}
 	if _, there := req.Header["User-Agent"]; !there {
 		req.Header["User-Agent"] = nil // or this program's would be sent
@@ -75,6 +91,11 @@ func (l *listener) sendOn(w http.ResponseWriter, in *http.Request, r *received) 
 		}
 	}
 	w.Header().Del("Content-Length") // the body may be cut
+	for _, name := range []string{"Date", "Content-Type"} {
+		if _, there := resp.Header[name]; !there {
+			w.Header()[name] = nil // or this server would add its own
+		}
+	}
 	w.WriteHeader(r.Status)
 	_, _ = io.Copy(w, io.LimitReader(resp.Body, maxAnswer)) // the sender reads the status
 }

@@ -34,6 +34,8 @@ type received struct {
 	Bytes     int              `json:"bytes"`
 	Body      string           `json:"body"`                  // as it came: the signature is over its bytes
 	Raw       []byte           `json:"body_base64,omitempty"` // in place of it, where it isn't UTF-8
+
+	sent http.Header // Header, with the names as the sender wrote them
 }
 
 func (r *received) body() []byte {
@@ -46,6 +48,7 @@ func (r *received) body() []byte {
 // ServeHTTP implements http.Handler.
 func (l *listener) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxListened))
+	sent := asSent(req)
 	if err != nil {
 		status := http.StatusBadRequest
 		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
@@ -56,7 +59,7 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	r := received{Time: l.now().UTC().Truncate(time.Millisecond), Method: req.Method, Path: req.URL.Path, Query: req.URL.RawQuery,
-		Attempt: attemptOf(req.Header), Header: req.Header, Bytes: len(body), Status: l.status}
+		Attempt: attemptOf(req.Header), Header: req.Header, Bytes: len(body), Status: l.status, sent: sent}
 	if utf8.Valid(body) {
 		r.Body = string(body)
 	} else {
@@ -171,7 +174,7 @@ func (l *listener) text(r *received) {
 	if r.Attempt > 1 {
 		again = fmt.Sprintf(", attempt %d", r.Attempt)
 	}
-	if r.Seen > 0 {
+	if r.Seen > 0 && r.ID != "" {
 		again += fmt.Sprintf(", came %s before", plural(r.Seen, "time", "times"))
 	}
 	o.line("%s  %s %s  %s%s  %s  %d bytes, answered %d", clock(r.Time), printable(r.Method), printable(r.Path), printable(r.ID), again, mark, r.Bytes, r.Status)

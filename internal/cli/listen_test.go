@@ -31,7 +31,9 @@ func listening(t *testing.T, asJSON bool, change func(l *listener)) (addr string
 	if change != nil {
 		change(l)
 	}
-	srv := httptest.NewServer(l)
+	srv := httptest.NewUnstartedServer(l)
+	srv.Listener, srv.Config.ConnContext = heads{srv.Listener}, withHead
+	srv.Start()
 	t.Cleanup(srv.Close)
 	return srv.URL, l, out
 }
@@ -277,7 +279,7 @@ func TestListenConforms(t *testing.T) {
 			l.scheme = c.scheme
 			trusting(t, l, c.secrets...)
 		})
-		report, err := conformance.Run(t.Context(), conformance.Options{URL: addr, Profile: c.scheme, Secrets: c.secrets})
+		report, err := conformance.Run(t.Context(), conformance.Options{URL: addr, Profile: c.scheme, Secrets: c.secrets, Retired: "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -301,6 +303,7 @@ func TestConformanceCommand(t *testing.T) {
 		{[]string{"conformance", good, "--secret", listenSecret, "--json"}, exitOK, []string{`"failed":0`}},
 		{[]string{"conformance", bad.URL, "--secret", listenSecret}, exitFailed, []string{"FAIL     tampered", "risk: anybody can send events in your sender's name"}},
 		{[]string{"conformance", bad.URL, "--secret", listenSecret, "--json"}, exitFailed, []string{`"pass":false`, `"risk":"anybody`}},
+		{[]string{"conformance", good, "--secret", listenSecret, "--retired-secret-file", "/nowhere"}, exitUsage, []string{"--retired-secret-file"}},
 		{[]string{"conformance", good, "--secret", listenSecret, "--effects", "echo 7"}, exitFailed, []string{"0 effects, not 1"}},
 		{[]string{"conformance", good, "--secret", listenSecret, "--effects", "echo x"}, exitUsage, []string{"must print one number"}},
 		{[]string{"conformance", good, "--secret", listenSecret, "--profile", "pigeon"}, exitUsage, []string{"unknown profile"}},

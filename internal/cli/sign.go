@@ -104,7 +104,7 @@ func whyNot(err error) string {
 			return v.words
 		}
 	}
-	return err.Error()
+	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), "receiver: "), "signing: ")
 }
 
 func (c *cmd) signCmd() *cobra.Command {

@@ -1,10 +1,15 @@
 package conformance
 
 import (
+	"crypto/rand"
+	"encoding/base64"
 	"encoding/hex"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 )
 
 const (
@@ -147,6 +152,27 @@ func wronglySigned() []testCase {
 			id := k.scheme.newID(k.now())
 			return k.signed(k.scheme.mac([]byte("a secret of somebody else's, of 40 bytes")), id, k.stamp(0), k.scheme.body(id, `{"n":1}`))
 		}),
+		one("secret of the request", refuse, "signed with a secret that isn't yours, and which the request names", forged+": the key is chosen by the request", func(k *kit) message {
+			key := make([]byte, 32)
+			_, _ = rand.Read(key) // it never fails
+			id, text := k.scheme.newID(k.now()), "whsec_"+base64.StdEncoding.EncodeToString(key)
+			if k.o.Profile == "purple-wolf" {
+				key = []byte(text)
+			}
+			m := k.signed(k.scheme.mac(key), id, k.stamp(0), k.scheme.body(id, `{"secret":"`+text+`","key":"`+text+`"}`))
+			m.header = slices.Clone(m.header)
+			for _, name := range []string{"webhook-secret", "webhook-key", "webhook-key-id", "x-webhook-secret", "x-secret", "x-key-id", "x-kid", "key-id", "secret"} {
+				m.header = append(m.header, [2]string{name, text})
+			}
+			m.header = append(m.header, [2]string{"Authorization", "Bearer " + text})
+			m.query = url.Values{"secret": {text}, "key": {text}, "key_id": {text}, "kid": {text}}
+			return m
+		}),
+		{name: "retired secret", what: "signed with a secret that is no longer valid", risk: forged + ": whoever has a secret of yours that leaked still can", want: refuse, needs: "retired",
+			steps: func(k *kit) []message {
+				id := k.scheme.newID(k.now())
+				return []message{k.signed(k.retired, id, k.stamp(0), k.scheme.body(id, `{"n":1}`))}
+			}},
 		one("empty secret", refuse, "signed with an empty key", forged+": the secret was never set, and nobody noticed", func(k *kit) message {
 			id := k.scheme.newID(k.now())
 			return k.signed(k.scheme.mac(nil), id, k.stamp(0), k.scheme.body(id, `{"n":1}`))
@@ -261,8 +287,23 @@ func standardRefused() []testCase {
 		one("sixty signatures", refuse, "sixty wrong signatures", forged, altered(func(k *kit, m message) message {
 			return m.with(k.scheme.sig, strings.TrimSpace(strings.Repeat(wrongV1+" ", 60)))
 		})),
+		one("swapped case", refuse, "the right signature with its capitals and small letters swapped", "signatures are compared without their case: far fewer guesses hit",
+			altered(func(k *kit, m message) message {
+				version, sig, _ := strings.Cut(m.get(k.scheme.sig), ",")
+				return m.with(k.scheme.sig, version+","+swapped(sig))
+			})),
 		one("no comma", refuse, "signatures without a comma, and commas without a signature", forged, altered(func(k *kit, m message) message { return m.with(k.scheme.sig, "v1 , ,, v1, v1") })),
 	}
+}
+
+// swapped makes capitals of small letters, and small letters of capitals.
+func swapped(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsLetter(r) {
+			return r ^ 0x20
+		}
+		return r
+	}, s)
 }
 
 func hmacOnly(c testCase) testCase {

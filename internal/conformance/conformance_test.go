@@ -26,6 +26,7 @@ import (
 const (
 	current  = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 	previous = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
+	retired  = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX"
 )
 
 // counter counts effects.
@@ -78,12 +79,13 @@ func TestTheMiddlewarePasses(t *testing.T) {
 		scheme  receiver.Scheme
 		profile string
 		secrets []string
+		retired string
 		cases   int
 		skipped int
 	}{
-		"standard":    {receiver.Standard(current, previous), "standard", []string{current, previous}, 50, 0},
-		"v1a":         {receiver.Standard(private.Public().Encode()), "pylota", []string{private.Encode()}, 50, 3},
-		"purple-wolf": {receiver.PurpleWolf("new", "old"), "purple-wolf", []string{"new", "old"}, 45, 0},
+		"standard":    {receiver.Standard(current, previous), "standard", []string{current, previous}, retired, 53, 0},
+		"v1a":         {receiver.Standard(private.Public().Encode()), "pylota", []string{private.Encode()}, retired, 53, 3},
+		"purple-wolf": {receiver.PurpleWolf("new", "old"), "purple-wolf", []string{"new", "old"}, "ancient", 47, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -93,7 +95,7 @@ func TestTheMiddlewarePasses(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := run(t, rc.Handle(func(context.Context, receiver.Message) error { effects.add(); return nil }),
-				Options{Profile: c.profile, Secrets: c.secrets, Effects: effects.count})
+				Options{Profile: c.profile, Secrets: c.secrets, Retired: c.retired, Effects: effects.count})
 			for _, f := range r.Results {
 				if !f.Pass && f.Skipped == "" {
 					t.Errorf("%+v", f)
@@ -117,19 +119,27 @@ type faulty struct {
 	split    func(header string) []string
 	equal    func(a, b string) bool
 	key      []byte
+	more     [][]byte // keys that are taken too
 	signed   func(id, ts string, body []byte) string
 	twice    bool
 	marks    bool // an id is marked as seen before the check
 	status   int
 	required []string
+	lag      time.Duration                // an effect comes so long after its answer
+	keyOf    func(r *http.Request) []byte // what the request says of the key; nil: nothing
+}
+
+// keyOf decodes a secret; what isn't one is an empty key that nobody signs with.
+func keyOf(secret string) []byte {
+	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
+	if err != nil || len(key) == 0 {
+		return []byte("none")
+	}
+	return key
 }
 
 func correct() *faulty {
-	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(current, "whsec_"))
-	if err != nil {
-		panic(err)
-	}
-	return &faulty{seen: map[string]bool{}, key: key, status: 401,
+	return &faulty{seen: map[string]bool{}, key: keyOf(current), status: 401,
 		raw: func(r *http.Request) ([]byte, error) {
 			b, err := io.ReadAll(io.LimitReader(r.Body, 1<<20+1))
 			if len(b) > 1<<20 {
@@ -166,16 +176,37 @@ func (f *faulty) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(f.status)
 		return
 	}
-	mac := hmac.New(sha256.New, f.key)
-	mac.Write([]byte(f.signed(id, ts, body)))
-	want := "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
-	if !slices.ContainsFunc(f.split(r.Header.Get("webhook-signature")), func(s string) bool { return f.equal(s, want) }) {
+	keys := append([][]byte{f.key}, f.more...)
+	if f.keyOf != nil {
+		keys = append(keys, f.keyOf(r))
+	}
+	right := func(key []byte) bool {
+		mac := hmac.New(sha256.New, key)
+		mac.Write([]byte(f.signed(id, ts, body)))
+		want := "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+		return slices.ContainsFunc(f.split(r.Header.Get("webhook-signature")), func(s string) bool { return f.equal(s, want) })
+	}
+	if !slices.ContainsFunc(keys, right) {
 		w.WriteHeader(f.status)
 		return
 	}
-	if f.twice || isNew || !f.marks && f.fresh(id) {
+	switch {
+	case f.lag > 0: // it answers first, and looks what it has had when it gets to it
+		known := f.knows(id)
+		time.AfterFunc(f.lag, func() {
+			if f.fresh(id) || !known {
+				f.effects.add()
+			}
+		})
+	case f.twice || isNew || !f.marks && f.fresh(id):
 		f.effects.add()
 	}
+}
+
+func (f *faulty) knows(id string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.seen[id]
 }
 
 func (f *faulty) fresh(id string) bool {
@@ -246,6 +277,24 @@ func faults() map[string]fault {
 			raw := f.raw
 			f.raw = func(r *http.Request) ([]byte, error) { b, err := raw(r); return bytes.TrimSpace(b), err }
 		}, []string{"trailing newline", "appended"}},
+		"a retired secret": {func(f *faulty) { f.more = [][]byte{keyOf(retired)} }, []string{"retired secret"}},
+		"any case":         {func(f *faulty) { f.equal = strings.EqualFold }, []string{"swapped case"}},
+		"any version": {func(f *faulty) {
+			f.equal = func(a, b string) bool {
+				_, a, _ = strings.Cut(a, ",")
+				_, b, _ = strings.Cut(b, ",")
+				return a == b
+			}
+		}, []string{"only an unknown version"}},
+		"anywhere in the header": {func(f *faulty) {
+			f.split = func(s string) []string { return []string{s} }
+			f.equal = func(a, b string) bool { return strings.Contains(a, b[3:]) }
+		}, []string{"only an unknown version"}},
+		"the key by header": {func(f *faulty) {
+			f.keyOf = func(r *http.Request) []byte { return keyOf(r.Header.Get("webhook-key-id")) }
+		}, []string{"secret of the request"}},
+		"the key by URL":      {func(f *faulty) { f.keyOf = func(r *http.Request) []byte { return keyOf(r.URL.Query().Get("secret")) } }, []string{"secret of the request"}},
+		"answers, then looks": {func(f *faulty) { f.lag = 100 * time.Millisecond }, []string{"replayed", "retried", "five at once"}},
 		"no chunks": {func(f *faulty) {
 			raw := f.raw
 			f.raw = func(r *http.Request) ([]byte, error) {
@@ -265,7 +314,10 @@ func TestFaultsAreFound(t *testing.T) {
 			t.Parallel()
 			f := correct()
 			c.spoil(f)
-			r := run(t, f, Options{Profile: "standard", Secrets: []string{current}, Effects: f.effects.count})
+			r := run(t, f, Options{Profile: "standard", Secrets: []string{current}, Retired: retired, Effects: f.effects.count})
+			if (r.Late > 0) != (f.lag > 0) {
+				t.Errorf("%d effects were late", r.Late)
+			}
 			got := failed(r)
 			for _, want := range c.want {
 				if !slices.Contains(got, want) {
@@ -288,7 +340,7 @@ func TestFaultsAreFound(t *testing.T) {
 func TestWithoutEffects(t *testing.T) {
 	f := correct()
 	f.twice = true
-	if r := run(t, f, Options{Profile: "sentinel", Secrets: []string{current}}); r.Failed != 0 || r.Effects || r.Skipped != 2 {
+	if r := run(t, f, Options{Profile: "sentinel", Secrets: []string{current}}); r.Failed != 0 || r.Effects || r.Skipped != 3 {
 		t.Errorf("%d failed: %v", r.Failed, failed(r))
 	}
 }
@@ -302,6 +354,8 @@ func TestRunRefuses(t *testing.T) {
 		"no secret":    {URL: "http://127.0.0.1:1", Profile: "standard"},
 		"bad secret":   {URL: "http://127.0.0.1:1", Profile: "standard", Secrets: []string{"whsec_AAAA"}},
 		"public key":   {URL: "http://127.0.0.1:1", Profile: "standard", Secrets: []string{"whpk_AAAA"}},
+		"retired":      {URL: "http://127.0.0.1:1", Profile: "standard", Secrets: []string{current}, Retired: current},
+		"bad retired":  {URL: "http://127.0.0.1:1", Profile: "standard", Secrets: []string{current}, Retired: "whsec_AAAA"},
 		"nobody there": {URL: down.URL + "/?token=planted", Profile: "standard", Secrets: []string{current}},
 		"no count":     {URL: down.URL, Profile: "standard", Secrets: []string{current}, Effects: func(context.Context) (int, error) { return 0, errors.New("x") }},
 	} {

@@ -31,7 +31,9 @@ type kit struct {
 	now     func() time.Time
 	scheme  scheme
 	signers []signer
-	vain    bool // an effect was waited for, and didn't come
+	retired signer // nil: none was given
+	late    int    // events whose effect wasn't there when they were answered
+	vain    bool   // an effect was waited for, and didn't come
 }
 
 // signer makes the value of the signature header.
@@ -142,6 +144,8 @@ func (k *kit) lacks(needs string) string {
 	switch {
 	case needs == "rotation" && len(k.signers) < 2:
 		return "it needs two secrets: the current one, and the one before"
+	case needs == "retired" && k.retired == nil:
+		return "it needs a secret that is no longer valid"
 	case needs == "hmac" && strings.HasPrefix(k.o.Secrets[0], "whsk_"):
 		return "it is about symmetric secrets"
 	}
@@ -151,6 +155,7 @@ func (k *kit) lacks(needs string) string {
 // message is a request to be sent.
 type message struct {
 	method  string
+	query   url.Values // beside the URL's own
 	header  [][2]string
 	body    []byte
 	chunked bool
@@ -276,7 +281,11 @@ func (k *kit) send(ctx context.Context, m message) answer {
 		length = -1
 		body = struct{ io.Reader }{body}
 	}
-	req, err := http.NewRequestWithContext(ctx, m.method, k.u.String(), body)
+	u := *k.u
+	if len(m.query) > 0 {
+		u.RawQuery = strings.TrimPrefix(u.RawQuery+"&"+m.query.Encode(), "&")
+	}
+	req, err := http.NewRequestWithContext(ctx, m.method, u.String(), body)
 	if err != nil {
 		return answer{err: err}
 	}
