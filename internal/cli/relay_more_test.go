@@ -6,6 +6,8 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -169,4 +171,45 @@ func TestRelayHangupWhileDraining(t *testing.T) {
 	if err := b.cmd.Wait(); err != nil {
 		t.Errorf("%v\n%s", err, b.output)
 	}
+}
+
+// What waits for a subscriber that never answers is in the store, not in memory.
+func TestRelayMemoryUnderABacklog(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("reads /proc")
+	}
+	b := newRelayBed(t, "--shutdown-grace", "1s")
+	hung := receivertest.New(t, func(int, receivertest.Request) receivertest.Answer { return receivertest.Answer{Hang: true} })
+	b.write(`sources: [{type: log_tail, path: ` + filepath.Join(b.dir, "access.log") + `, from_beginning: true}]
+subscribers: [{id: hung, url: "` + hung.URL + `/", secret_env: WOLF_SECRET}, {id: dead, url: "http://127.0.0.1:9/", secret_env: WOLF_SECRET}]
+relay: {admin_token_env: WOLF_TOKEN}
+`)
+	total := 0
+	backlog := func(n int) (rss int) {
+		t.Helper()
+		lines := make([]string, n)
+		for i := range lines {
+			lines[i] = `INF {"action":"block","would_block_rules":[],"pad":"` + strings.Repeat("p", 8<<10) + `"}`
+		}
+		b.append(lines...)
+		total += n
+		b.metric(`pwrelay_subscribers_matched_total{subscriber_id="dead"}`, strconv.Itoa(total))
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", b.cmd.Process.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Sscanf(string(status[strings.Index(string(status), "VmRSS:"):]), "VmRSS: %d kB", &rss); err != nil {
+			t.Fatal(err)
+		}
+		return rss >> 10
+	}
+	b.start()
+	const lines, most = 12_000, 48 // of 8 KB: 96 MB wait twice
+	before := backlog(2000)
+	if after := backlog(lines); after-before > most {
+		t.Errorf("%d MB are in memory after %d MB more wait; %d MB before", after, lines*8>>10, before)
+	} else {
+		t.Logf("%d MB, then %d MB", before, after)
+	}
+	b.end()
 }
