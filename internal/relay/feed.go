@@ -21,6 +21,7 @@ const (
 // feed reads one source into the store: while a batch is being stored, the next
 // one is read, and no more.
 type feed struct {
+	src    source.Source
 	stop   context.CancelFunc
 	done   chan struct{}
 	failed atomic.Pointer[error]
@@ -35,8 +36,8 @@ type ready struct {
 
 func (r *Relay) start(c config.Source) *feed {
 	ctx, stop := context.WithCancel(r.read)
-	f := &feed{stop: stop, done: make(chan struct{})}
 	src := r.opt.Open(c)
+	f := &feed{src: src, stop: stop, done: make(chan struct{})}
 	r.opt.Metrics.source(src.ID())
 	batches := make(chan ready)
 	go r.fill(ctx, f, src, batches)

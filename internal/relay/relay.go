@@ -158,6 +158,9 @@ func (r *Relay) Ready() error {
 		if f.stuck.Load() {
 			return errors.New("the store doesn't take what is read")
 		}
+		if err := f.src.Stuck(); err != nil {
+			return fmt.Errorf("the source %s can't be read for now: %w", id, err)
+		}
 	}
 	return nil
 }

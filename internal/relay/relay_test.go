@@ -87,6 +87,8 @@ func (l *lines) Committed(_ context.Context, b *source.Batch) error {
 }
 func (l *lines) Close(context.Context) error { return nil }
 
+func (l *lines) Stuck() error { return nil }
+
 // failing is a store whose appends fail while it is told so: before they did
 // anything, or after.
 type failing struct {

@@ -3,6 +3,7 @@ package source
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -12,26 +13,30 @@ import (
 
 // follow looks whether the log is another file by now. Until the new one has
 // something in it nothing is to be done: whoever writes still has the old one.
-func (t *tail) follow() (again bool) {
+func (t *tail) follow() (again bool, stuck error) {
 	fi, err := os.Stat(t.path)
+	if err == nil && !fi.Mode().IsRegular() {
+		err = fmt.Errorf("%s isn't a regular file", t.path)
+	}
 	switch {
+	case err == nil:
+		delete(t.told, isntHere)
+		delete(t.told, cantLook)
 	case errors.Is(err, fs.ErrNotExist):
 		t.trouble(isntHere, err)
-	case err != nil:
-		t.trouble("the log can't be looked at; trying again", err)
-	}
-	if err == nil {
-		delete(t.told, isntHere)
+	default:
+		t.trouble(cantLook, err)
+		stuck = err
 	}
 	there := err == nil && fi.Size() > 0
 	if there {
 		if i := slices.IndexFunc(t.files, func(f *file) bool { return os.SameFile(f.info, fi) && !f.frozen }); i >= 0 {
 			t.scan = false
-			return t.back(i)
+			return t.back(i), nil
 		}
 	}
 	if !there && !t.scan {
-		return false
+		return false, stuck
 	}
 	t.scan = false
 	since := t.state.Left
@@ -40,9 +45,12 @@ func (t *tail) follow() (again bool) {
 	}
 	again = t.catchUp(since)
 	if there {
-		again = t.adopt(t.path, time.Time{}) || again
+		var adopted bool
+		if adopted, stuck = t.adopt(t.path, time.Time{}); adopted {
+			again = true
+		}
 	}
-	return again
+	return again, stuck
 }
 
 // back makes a file that is in hand the log: mostly it is so already.
@@ -68,18 +76,18 @@ func (t *tail) leave() {
 }
 
 // adopt begins a file. left: since when it isn't the log any more, zero if it is.
-func (t *tail) adopt(path string, left time.Time) bool {
+func (t *tail) adopt(path string, left time.Time) (bool, error) {
 	h, info, err := open(path)
 	if err != nil {
 		t.trouble("a file of the log can't be opened; trying again", err)
 		t.scan = t.scan || !left.IsZero()
-		return false
+		return false, err
 	}
 	offset := int64(0)
 	if k := t.knows(h, info); k != nil {
 		if offset = k.Mark.Offset; !left.IsZero() {
 			_ = h.Close()
-			return false
+			return false, nil
 		}
 	}
 	t.leave()
@@ -87,10 +95,10 @@ func (t *tail) adopt(path string, left time.Time) bool {
 	if err := f.seek(offset); err != nil {
 		t.drop(f)
 		t.trouble("a file of the log can't be read; trying again", err)
-		return false
+		return false, err
 	}
 	t.log.Info("reading a file of the log", "path", path, "offset", offset)
-	return true
+	return true, nil
 }
 
 // since is when a rotated file was left, as far as we know: clocks may differ.
@@ -131,7 +139,9 @@ func (t *tail) knows(h handle, info os.FileInfo) *known {
 // catchUp adopts what was the log meanwhile.
 func (t *tail) catchUp(since time.Time) (again bool) {
 	for _, s := range t.missed(since) {
-		again = t.adopt(s.path, t.since(s.info)) || again
+		if adopted, _ := t.adopt(s.path, t.since(s.info)); adopted { // it is tried again
+			again = true
+		}
 	}
 	return again
 }

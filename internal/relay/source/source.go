@@ -36,6 +36,9 @@ type Source interface {
 	// Close keeps the bookmark as it is and lets go of the files. It comes after the
 	// last Next and the last Committed.
 	Close(ctx context.Context) error
+	// Stuck says why nothing can be read for now, or what is read can't be given; nil:
+	// all is well, also while a file isn't there yet. Anybody may call it.
+	Stuck() error
 }
 
 // Batch is some lines and the audit events among them.

@@ -134,6 +134,9 @@ func (s *stdin) line(c *collector, line []byte) {
 	c.line(line, 0)
 }
 
+// Stuck is never the case: an error is the end.
+func (s *stdin) Stuck() error { return nil }
+
 // Committed has nothing to move.
 func (s *stdin) Committed(context.Context, *Batch) error { return nil }
 

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/surehook/surehook/internal/relay/audit"
@@ -33,6 +35,7 @@ type tail struct {
 	parser        audit.Parser
 	buf           []byte
 	told          map[string]string // troubles that were logged and go on
+	stuck         atomic.Pointer[error]
 
 	mu       sync.Mutex // Next and Committed come from different goroutines
 	state    *state     // nil: not begun
@@ -57,7 +60,8 @@ func (t *tail) Next(ctx context.Context) (*Batch, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		b, again := t.step(ctx)
+		b, again, err := t.step(ctx)
+		t.stuck.Store(&err)
 		if b != nil {
 			return b, nil
 		}
@@ -73,43 +77,53 @@ func (t *tail) Next(ctx context.Context) (*Batch, error) {
 	}
 }
 
+// Stuck is by the last look.
+func (t *tail) Stuck() error {
+	if err := t.stuck.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
 // step looks once. again: something has changed, so that another look may find
-// more.
-func (t *tail) step(ctx context.Context) (b *Batch, again bool) {
+// more. Its error, which was logged, keeps lines from being read.
+func (t *tail) step(ctx context.Context) (b *Batch, again bool, stuck error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.state == nil {
 		if err := t.begin(ctx); err != nil {
 			t.trouble("the source can't begin; trying again", err)
-			return nil, false
+			return nil, false, err
 		}
 	}
 	if t.unsaved || t.dirty && t.o.Now().Sub(t.saved) >= saveEvery {
 		if err := t.save(ctx); err != nil {
 			t.trouble(cantSave, err)
 			if t.unsaved {
-				return nil, false
+				return nil, false, err
 			}
 		}
 	}
 	for _, f := range t.files {
 		switch b, err := t.read(f); {
 		case b != nil:
-			return b, false
+			return b, false, nil
 		case errors.Is(err, errGone) && f.frozen:
 			t.trouble("a copy of the log was changed; what wasn't read of it is lost", err)
 			f.over = true
 		case errors.Is(err, errGone):
 			t.cut(f)
-			return nil, true
+			return nil, true, nil
 		case err != nil:
 			t.trouble(cantRead, err)
+			stuck = err
 		case t.unsaved:
-			return nil, true
+			return nil, true, nil
 		}
 	}
 	t.retire()
-	return nil, t.follow()
+	again, err := t.follow()
+	return nil, again, cmp.Or(stuck, err)
 }
 
 // read makes a batch of what a file has.
@@ -268,6 +282,7 @@ const (
 	cantRead = "the log can't be read; trying again"
 	cantSave = "the source's state can't be saved; trying again"
 	isntHere = "the log isn't there; waiting for it"
+	cantLook = "the log can't be looked at; trying again"
 )
 
 // trouble logs something that may go on, once.

@@ -378,11 +378,31 @@ func TestTail_Links(t *testing.T) {
 
 func TestTail_NotAFile(t *testing.T) {
 	run(t, func(b *bench) {
-		b.must(os.Mkdir(b.path, 0o700))
 		b.start()
 		b.readAll()
+		if err := b.src.Stuck(); err != nil {
+			t.Errorf("a log that isn't there yet: %v", err)
+		}
+		b.must(os.Mkdir(b.path, 0o700))
+		b.readAll()
+		if err := b.src.Stuck(); err == nil || !strings.Contains(err.Error(), "isn't a regular file") {
+			t.Errorf("a folder for a log: %v", err)
+		}
 		b.must(os.Remove(b.path))
 		b.write(1)
+		b.readAll()
+		b.complete()
+		if err := b.src.Stuck(); err != nil {
+			t.Error(err)
+		}
+		b.states.fail = errors.New("the store is away")
+		b.rename()
+		b.write(1)
+		b.readAll()
+		if err := b.src.Stuck(); err == nil {
+			t.Error("it can't note a file, and says nothing")
+		}
+		b.states.fail = nil
 		b.readAll()
 		b.complete()
 	})
