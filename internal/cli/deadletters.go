@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"net/http"
 	"slices"
 	"strconv"
 
@@ -61,8 +63,24 @@ func (c *cmd) throughRelay(d *deadFlags, f func(ctx context.Context, api *client
 		if d.subscriber != "" && c.url == "" && c.env.getenv("SUREHOOK_URL") == "" {
 			c.url = relayURL
 		}
-		return c.through(f)(cc, args)
+		return c.through(func(ctx context.Context, api *client.Client, args []string) error {
+			return d.refused(f(ctx, api, args))
+		})(cc, args)
 	}
+}
+
+// refused says a relay's refusal in a relay's words.
+func (d *deadFlags) refused(err error) error {
+	p, ok := errors.AsType[*client.Problem](err)
+	switch {
+	case !ok || d.subscriber == "":
+		return err
+	case p.Status == http.StatusNotFound && p.Code != "":
+		return fail(exitNotFound, "a subscriber goes by its id in the relay's file, its second schema by ID@v2", "no such subscriber")
+	case p.Status == http.StatusForbidden:
+		return fail(exitRefused, "", "%s", p.Detail)
+	}
+	return err
 }
 
 func (c *cmd) deadListCmd() *cobra.Command {

@@ -213,3 +213,25 @@ relay: {admin_token_env: WOLF_TOKEN}
 	}
 	b.end()
 }
+
+// What a relay refuses is said in its words, with what to do.
+func TestRelayRefusals(t *testing.T) {
+	b := newRelayBed(t)
+	subscriber := "subscribers: [{id: siem, url: \"http://127.0.0.1:9/\", secret_env: WOLF_SECRET}]\nsources: [{type: log_tail, path: " + filepath.Join(b.dir, "access.log") + "}]\n"
+	ask := func(id string) (int, string) {
+		code, _, errs := run(t, []string{"SUREHOOK_KEY=" + relayToken, "SUREHOOK_URL=" + b.url}, "", "dead-letters", "list", "--subscriber", id)
+		return code, errs
+	}
+	b.write(subscriber + "relay: {admin_token_env: WOLF_TOKEN}\n")
+	b.start()
+	if code, errs := ask("nobody"); code != exitNotFound || !strings.Contains(errs, "no such subscriber") || strings.Contains(errs, "webhook") {
+		t.Error(code, errs)
+	}
+	b.end()
+	b.write(subscriber)
+	b.start()
+	if code, errs := ask("siem"); code != exitRefused || !strings.Contains(errs, "set relay.admin_token_env") || strings.Contains(errs, "keys list") {
+		t.Error(code, errs)
+	}
+	b.end()
+}
