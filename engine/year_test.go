@@ -137,7 +137,7 @@ func (s *script) suspend(from, to float64) {
 	}
 	s.on(from, put(true))
 	for d := from; d < to; d++ {
-		s.on(d+0.5, func() { time.Sleep(61 * time.Second) }) // the engine looks each minute
+		s.on(d+0.5, func() { time.Sleep(61 * time.Second) }) //nolint:forbidigo // the engine looks each minute, by the clock of the bubble
 	}
 	s.on(to, put(false))
 }

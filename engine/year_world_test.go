@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
@@ -84,7 +83,7 @@ var newYear = time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func newYearsWorld(t *testing.T) *year {
 	y := &year{t: t, path: filepath.Join(t.TempDir(), "year.db"), rand: rand.New(rand.NewPCG(2027, 1)), jit: rand.New(rand.NewPCG(2027, 2)), owners: map[string]int64{}}
-	y.ahead = newYear.Sub(time.Now())
+	y.ahead = time.Until(newYear)
 	y.net = newInternet(y.now)
 	y.open()
 	err := y.PutPartner(t.Context(), &surehook.Partner{ID: "north"}, engine.Actor{})
@@ -128,7 +127,7 @@ func (y *year) open() {
 	}
 	y.Engine, err = engine.New(engine.Options{Store: listened{y.store, y}, MasterKeys: [][]byte{masterKey}, Now: y.now, Dial: y.net.dial,
 		AllowNetworks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Random: y.jitter,
-		Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+		Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		y.t.Fatal(err)
 	}
@@ -190,7 +189,7 @@ func (y *year) settle() {
 		if !y.busy() {
 			return
 		}
-		time.Sleep(500 * time.Millisecond)
+		time.Sleep(500 * time.Millisecond) //nolint:forbidigo // in the bubble it moves the clock
 		synctest.Wait()
 	}
 	y.t.Fatalf("%s: it doesn't come to rest", y.now())
