@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -277,6 +278,21 @@ func faults() map[string]fault {
 			raw := f.raw
 			f.raw = func(r *http.Request) ([]byte, error) { b, err := raw(r); return bytes.TrimSpace(b), err }
 		}, []string{"trailing newline", "appended"}},
+		"no chunks": {func(f *faulty) {
+			raw := f.raw
+			f.raw = func(r *http.Request) ([]byte, error) {
+				if r.ContentLength < 0 {
+					return nil, nil
+				}
+				return raw(r)
+			}
+		}, []string{"chunked"}},
+	}
+}
+
+// keyFaults are about which key and which signature is taken, and when.
+func keyFaults() map[string]fault {
+	return map[string]fault{
 		"a retired secret": {func(f *faulty) { f.more = [][]byte{keyOf(retired)} }, []string{"retired secret"}},
 		"any case":         {func(f *faulty) { f.equal = strings.EqualFold }, []string{"swapped case"}},
 		"any version": {func(f *faulty) {
@@ -295,21 +311,14 @@ func faults() map[string]fault {
 		}, []string{"secret of the request"}},
 		"the key by URL":      {func(f *faulty) { f.keyOf = func(r *http.Request) []byte { return keyOf(r.URL.Query().Get("secret")) } }, []string{"secret of the request"}},
 		"answers, then looks": {func(f *faulty) { f.lag = 100 * time.Millisecond }, []string{"replayed", "retried", "five at once"}},
-		"no chunks": {func(f *faulty) {
-			raw := f.raw
-			f.raw = func(r *http.Request) ([]byte, error) {
-				if r.ContentLength < 0 {
-					return nil, nil
-				}
-				return raw(r)
-			}
-		}, []string{"chunked"}},
 	}
 }
 
 // Each fault is found, by the cases that are about it.
 func TestFaultsAreFound(t *testing.T) {
-	for name, c := range faults() {
+	all := faults()
+	maps.Copy(all, keyFaults())
+	for name, c := range all {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := correct()
