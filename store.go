@@ -56,6 +56,9 @@ type Counts struct {
 	Failing       int64 // enabled endpoints with FailingFrom or more consecutive failures
 	Leases        int64 // of nodes that are there; 1 where a store has one process
 	ExpiredLeases int64 // of nodes that are gone without a word, whose deliveries wait to be freed
+	// Undispatched is when the oldest event occurred that waits for its fan-out, put
+	// off or not; zero: none waits.
+	Undispatched time.Time
 }
 
 // Append is an event to be stored together with what is to be delivered.
@@ -84,9 +87,17 @@ type Appended struct {
 
 // OutboxEvent is an event that waits for its fan-out.
 type OutboxEvent struct {
-	ID     int64
-	Event  *Event
-	NotFor []int64 // endpoints that were made after the event was accepted
+	ID      int64
+	Event   *Event
+	NotFor  []int64 // endpoints that were made after the event was accepted
+	Refused int     // how often the store has refused it
+}
+
+// PutOff is an event in the outbox that is to wait.
+type PutOff struct {
+	ID      int64
+	Refused int // as the OutboxEvent was read
+	Wait    time.Duration
 }
 
 // Appender takes events in.
@@ -101,8 +112,12 @@ type Appender interface {
 	// gives the event an Alias; of those that come at once, one gets none.
 	Append(ctx context.Context, version int64, items []Append) ([]Appended, error)
 	// Outbox reads events that wait for their fan-out, oldest first: at most limit,
-	// and a few megabytes of data (but at least one).
+	// and a few megabytes of data (but at least one). Those that are put off it
+	// doesn't give before their time.
 	Outbox(ctx context.Context, limit int) ([]OutboxEvent, error)
+	// PutOff has events that the store refused wait in the outbox. One that another
+	// fan-out has put off or taken out meanwhile stays as it is.
+	PutOff(ctx context.Context, events []PutOff) error
 }
 
 // Decision is what an attempt meant for its pending row.
@@ -224,6 +239,7 @@ func (l Lease) Lasts(now time.Time, d time.Duration) bool {
 // PendingCount is the number of pending rows by state.
 type PendingCount struct {
 	Owned, Due, Waiting int64
+	Held                int64     // due, but of a suspended partner's or its tenants' endpoints: not in Due
 	OldestDue           time.Time // zero: none due
 }
 

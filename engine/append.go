@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/surehook/surehook"
 )
@@ -172,64 +171,6 @@ func (e *Engine) tell(items []surehook.Append, appended []surehook.Appended, job
 			e.handoff.put(items[i].Event)
 		}
 	}
-}
-
-// fanOutLoop takes events out of the outbox: those that were written in
-// somebody's transaction, ours (webhook.disabled) included.
-func (e *Engine) fanOutLoop() {
-	const limit = 256
-	tick := time.NewTicker(250 * time.Millisecond)
-	defer tick.Stop()
-	refused := make(map[int64]bool)
-	for {
-		n, err := e.fanOut(limit+len(refused), refused)
-		if err != nil && e.ctx.Err() == nil {
-			e.log.Warn("the outbox couldn't be fanned out; trying again", "error", err)
-		}
-		if err == nil && n >= limit {
-			continue
-		}
-		select {
-		case <-e.ctx.Done():
-			return
-		case <-e.outbox:
-		case <-tick.C:
-		}
-	}
-}
-
-// fanOut takes up to limit events out of the outbox, and tells how many. Those
-// that the store refuses stay there, and must not hold the others up.
-func (e *Engine) fanOut(limit int, refused map[int64]bool) (int, error) {
-	rows, err := e.store.Outbox(e.ctx, limit)
-	if err != nil {
-		return 0, err
-	}
-	events, from := make([]*surehook.Event, 0, len(rows)), rows[:0]
-	for _, r := range rows {
-		if !refused[r.ID] {
-			events, from = append(events, r.Event), append(from, r)
-		}
-	}
-	done := 0
-	for done < len(events) {
-		out, _, err := e.append(e.ctx, events[done:], from[done:])
-		if err != nil {
-			return done, err
-		}
-		for i, a := range out {
-			switch {
-			case a.Err == nil:
-			case surehook.CodeOf(a.Err) == surehook.Conflict: // its row is gone, and the audit log tells of it
-				e.log.Error("an event of the outbox is refused for good", "event_id", events[done+i].ID, "error", a.Err)
-			default:
-				refused[from[done+i].ID] = true
-				e.log.Error("an event of the outbox is refused", "event_id", events[done+i].ID, "error", a.Err)
-			}
-		}
-		done += len(out)
-	}
-	return done, nil
 }
 
 // without leaves out the endpoints with some keys.

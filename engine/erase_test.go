@@ -7,6 +7,7 @@ import (
 
 	"github.com/surehook/surehook"
 	"github.com/surehook/surehook/engine"
+	"github.com/surehook/surehook/internal/pgserver"
 	"github.com/surehook/surehook/internal/receivertest"
 )
 
@@ -88,5 +89,61 @@ func TestEraseRefusals(t *testing.T) {
 	}
 	if ev, err := b.store.Event(t.Context(), nil, id); err != nil || ev.Erased {
 		t.Errorf("%+v, %v", ev, err)
+	}
+}
+
+// E-3: what another node's lane holds is taken back as well, before it is sent, and
+// without its data.
+func TestEraseOnAnotherNode(t *testing.T) {
+	dsn := pgserver.Database(t)
+	holder, eraser := member(t, openPostgres(t, dsn)), member(t, openPostgres(t, dsn), func(o *engine.Options) { o.APIOnly = true })
+	gate := make(chan struct{})
+	r := receivertest.New(t, always(receivertest.Answer{Gate: gate}))
+	w := engine.Webhook{URL: r.URL + "/in", Limits: surehook.Limits{Concurrency: 1, Timeout: 50 * time.Second}}
+	if _, _, err := holder.CreateWebhook(t.Context(), w, engine.Actor{}); err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for i := range 5 {
+		got, err := holder.Publish(t.Context(), surehook.Event{Type: "a", Data: fmt.Appendf(nil, `"secret-%d"`, i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, got.ID)
+	}
+	r.Wait(t, 1) // one is on the wire, the others wait in the lane's memory
+	if n := holder.Stats().Queued; n != 4 {
+		t.Fatalf("the lane holds %d", n)
+	}
+	if got, err := eraser.Erase(t.Context(), engine.EraseRequest{IDs: ids[1:4]}, engine.Actor{}); err != nil || got.Events != 3 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	soon(t, "the lane gives them back", func() bool { return holder.Stats().Queued == 1 })
+	close(gate)
+	got := r.Wait(t, 2)
+	soon(t, "all is done", func() bool {
+		n, err := holder.Store().PendingCount(t.Context())
+		return err == nil && n == surehook.PendingCount{}
+	})
+	if got = r.Requests(); len(got) != 2 || got[0].ID() != ids[0] || got[1].ID() != ids[4] {
+		t.Errorf("%d requests: %+v", len(got), got)
+	}
+	letters, err := holder.Store().ListDeadLetters(t.Context(), surehook.DeadLetterFilter{}, surehook.Page{Limit: 10})
+	if err != nil || len(letters) != 3 {
+		t.Errorf("%+v, %v", letters, err)
+	}
+}
+
+// soon waits for what another node does.
+func soon(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for limit := time.After(20 * time.Second); !ok(); {
+		select {
+		case <-tick.C:
+		case <-limit:
+			t.Fatal("waited 20 s: ", what)
+		}
 	}
 }

@@ -2,10 +2,8 @@ package engine_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -445,50 +443,3 @@ var errDue = surehook.Errorf(surehook.Internal, "no due rows can be read")
 type brokenDue struct{ surehook.Store }
 
 func (brokenDue) Due(context.Context) ([]surehook.EndpointDue, error) { return nil, errDue }
-
-// An event of the outbox that the store refuses holds up none of the others.
-func TestAPoisonedOutboxRow(t *testing.T) {
-	b := prepare(t)
-	b.wrap = func(s surehook.Store) surehook.Store { return &poisoned{Store: s} }
-	b.open()
-	r := receivertest.New(t, nil)
-	b.hook(r, func(w *engine.Webhook) { w.EventTypes = []string{surehook.TypeDisabled} })
-	gone := receivertest.New(t, always(receivertest.Answer{Status: 410}))
-	for range 3 {
-		b.hook(gone, func(w *engine.Webhook) { w.EventTypes = []string{"a"} })
-	}
-	b.publish("a", "1")
-	ids := []string{}
-	for _, got := range r.Wait(t, 3) {
-		ids = append(ids, got.ID())
-	}
-	if slices.Sort(ids); len(slices.Compact(ids)) != 3 {
-		t.Errorf("told %v", ids)
-	}
-}
-
-// poisoned always has one more row in its outbox, which it refuses.
-type poisoned struct{ surehook.Store }
-
-func (p *poisoned) Outbox(ctx context.Context, limit int) ([]surehook.OutboxEvent, error) {
-	rows, err := p.Store.Outbox(ctx, limit)
-	return append([]surehook.OutboxEvent{{ID: 1 << 60, Event: &surehook.Event{ID: "bad", Type: "x", Data: json.RawMessage("1")}}}, rows...), err
-}
-
-func (p *poisoned) Append(ctx context.Context, version int64, items []surehook.Append) ([]surehook.Appended, error) {
-	out := make([]surehook.Appended, len(items))
-	var good []surehook.Append
-	var at []int
-	for i, it := range items {
-		if it.Event.ID == "bad" {
-			out[i].Err = surehook.Errorf(surehook.Internal, "refused")
-			continue
-		}
-		good, at = append(good, it), append(at, i)
-	}
-	got, err := p.Store.Append(ctx, version, good)
-	for i := range got {
-		out[at[i]] = got[i]
-	}
-	return out, err
-}

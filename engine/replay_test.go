@@ -2,12 +2,14 @@ package engine_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/surehook/surehook"
 	"github.com/surehook/surehook/engine"
+	"github.com/surehook/surehook/internal/receivertest"
 )
 
 // vast is a store with events without end, none of which an endpoint wants.
@@ -59,4 +61,61 @@ func TestReplayLooksThroughSoMuch(t *testing.T) {
 	if _, err := b.Replay(ctx, ep.ID, window, engine.Actor{}); err == nil || strings.Contains(err.Error(), "narrow") {
 		t.Errorf("cancelled: %v", err)
 	}
+}
+
+// What can't be delivered again is refused by its place in the request, which says
+// why, and nothing of the request is queued. A window passes over it.
+func TestReplayRefusals(t *testing.T) { both(t, testReplayRefusals) }
+
+func testReplayRefusals(t *testing.T, b *bed) {
+	r := receivertest.New(t, nil)
+	if err := b.PutTenant(t.Context(), &surehook.Tenant{ID: "brief", EventsDays: 5}, "tenant.put", engine.Actor{}); err != nil {
+		t.Fatal(err)
+	}
+	ep, _ := b.hook(r, func(w *engine.Webhook) { w.EventTypes = []string{"a", surehook.TypeTest} })
+	publish := func(typ, tenant string, ago time.Duration) string {
+		t.Helper()
+		got, err := b.Publish(t.Context(), surehook.Event{Type: typ, Tenant: tenant, OccurredAt: b.now().Add(-ago), Data: []byte(`1`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.ID
+	}
+	good, tenants := publish("a", "", 29*day), publish("a", "brief", 4*day)
+	old, past, other, erased := publish("a", "", 31*day), publish("a", "brief", 6*day), publish("b", "", 0), publish("a", "", 0)
+	test, err := b.TestWebhook(t.Context(), ep.ID, engine.Actor{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tested := r.Wait(t, 6)
+	b.idle()
+	if _, err := b.Erase(t.Context(), engine.EraseRequest{IDs: []string{erased}}, engine.Actor{}); err != nil {
+		t.Fatal(err)
+	}
+	testID := ""
+	for _, got := range tested {
+		if strings.Contains(string(got.Body), "hello") {
+			testID = got.ID()
+		}
+	}
+	for id, says := range map[string]string{old: "event_unavailable: it occurred more than 30 days ago", past: "event_unavailable: it occurred more than 5 days ago",
+		erased: "event_unavailable: its data was erased", testID: "is a test", other: "isn't subscribed to", "evt_nope": "is unknown"} {
+		_, err := b.Replay(t.Context(), ep.ID, engine.ReplayRequest{IDs: []string{good, id}}, engine.Actor{})
+		e, ok := err.(*surehook.Error) //nolint:errorlint // as it is
+		if !ok || e.Code != surehook.InvalidRequest || len(e.Fields) != 1 || e.Fields[0].Path != "ids[1]" || !strings.Contains(e.Fields[0].Message, says) {
+			t.Errorf("%s (%s, test %d): %v", id, says, test.Key, err)
+		}
+	}
+	if n, err := b.store.PendingCount(t.Context()); err != nil || n != (surehook.PendingCount{}) {
+		t.Errorf("queued: %+v, %v", n, err)
+	}
+	got, err := b.Replay(t.Context(), ep.ID, engine.ReplayRequest{Since: b.now().Add(-100 * day)}, engine.Actor{})
+	if err != nil || got.Queued != 2 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	again := ids(r.Wait(t, 8)[6:])
+	if slices.Sort(again); !slices.Equal(again, slices.Sorted(slices.Values([]string{good, tenants}))) {
+		t.Errorf("replayed %q", again)
+	}
+	b.idle()
 }

@@ -200,6 +200,38 @@ func TestD23_JitterWindows(t *testing.T) {
 	}
 }
 
+// D-24: the whole of pylota's schedule: each wait times a factor between 0.9 and 1.1,
+// as the random number says, in whole seconds, and never over a day.
+func TestD24_PylotaRetryTable(t *testing.T) {
+	table := []int{30, 120, 600, 1800, 3600, 7200, 14400, 28800, 43200, 43200, 43200, 68400} // seconds
+	sum := 0
+	for i, want := range table {
+		sum += want
+		for step := range 1001 {
+			rnd := float64(step) / 1000
+			wait, again := retry.Next(Pylota.Retry, i+1, time.Hour, rnd) // a Retry-After isn't listened to
+			drawn := time.Duration(float64(want) * (0.9 + 0.2*rnd) * float64(time.Second))
+			if !again || wait%time.Second != 0 || (wait-drawn).Abs() > 501*time.Millisecond || wait > 86_400*time.Second {
+				t.Fatalf("after attempt %d with %v: %s, want %s", i+1, rnd, wait, drawn)
+			}
+		}
+	}
+	if sum != 70*3600+42*60+30 {
+		t.Errorf("%d seconds in all", sum)
+	}
+	for k := 13; k < 20; k++ {
+		if _, again := retry.Next(Pylota.Retry, k, 0, 0.5); again {
+			t.Errorf("attempt %d isn't the last", k)
+		}
+	}
+	long := Pylota.Retry.With(surehook.Limits{Waits: []time.Duration{day}}) // an endpoint's own wait
+	for _, rnd := range []float64{0, 0.5, 0.999999} {
+		if wait, again := retry.Next(long, 1, 0, rnd); !again || wait > 86_400*time.Second || wait%time.Second != 0 {
+			t.Errorf("a day with %v: %s", rnd, wait)
+		}
+	}
+}
+
 func TestOnlyStandardHonoursRetryAfter(t *testing.T) {
 	for _, p := range every(t) {
 		if p.Retry.HonourRetryAfter != (p.Name == "standard") {

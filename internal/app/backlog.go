@@ -22,9 +22,9 @@ const (
 )
 
 var (
-	pendingDesc = prometheus.NewDesc("surehook_pending", "Deliveries that are still to do: in a lane (owned), due, or waiting for their time.", []string{"state"}, nil)
+	pendingDesc = prometheus.NewDesc("surehook_pending", "Deliveries that are still to do: in a lane (owned), due, held for a suspended partner, or waiting for their time.", []string{"state"}, nil)
 	ageDesc     = prometheus.NewDesc("outbox_undispatched_age_seconds", "Age of the oldest event whose endpoints aren't chosen yet; 0: none.", nil, nil)
-	dueDesc     = prometheus.NewDesc("surehook_oldest_due_seconds", "How long the oldest delivery that is due, and in no lane, has been so; 0: none.", nil, nil)
+	dueDesc     = prometheus.NewDesc("surehook_oldest_due_seconds", "How long the oldest delivery that is due, and neither in a lane nor held, has been so; 0: none.", nil, nil)
 	lanesDesc   = prometheus.NewDesc("surehook_lanes", "Endpoints that this process has a lane for.", nil, nil)
 	queuedDesc  = prometheus.NewDesc("surehook_lane_rows", "Deliveries that lanes hold in memory.", nil, nil)
 	bytesDesc   = prometheus.NewDesc("surehook_lane_bytes", "Event data that lanes hold in memory.", nil, nil)
@@ -70,6 +70,7 @@ func (b *backlog) Collect(ch chan<- prometheus.Metric) {
 		gauge(pendingDesc, float64(seen.Owned), "owned")
 		gauge(pendingDesc, float64(seen.Due), "due")
 		gauge(pendingDesc, float64(seen.Waiting), "waiting")
+		gauge(pendingDesc, float64(seen.Held), "held")
 		gauge(ageDesc, seen.undispatched.Seconds())
 		gauge(dueDesc, seen.due.Seconds())
 		gauge(failingDesc, float64(seen.Failing))
@@ -115,14 +116,8 @@ func (b *backlog) look(ctx context.Context, now time.Time) (s sample, err error)
 	if !s.OldestDue.IsZero() {
 		s.due = max(now.Sub(s.OldestDue), 0)
 	}
-	rows, err := b.store.Outbox(ctx, 1)
-	if err != nil || len(rows) == 0 {
-		return s, err
+	if !s.Undispatched.IsZero() {
+		s.undispatched = max(now.Sub(s.Undispatched), 0)
 	}
-	since := rows[0].Event.CreatedAt
-	if since.IsZero() { // not accepted yet: the store's own events, which happened when they were put there
-		since = rows[0].Event.OccurredAt
-	}
-	s.undispatched = max(now.Sub(since), 0)
 	return s, nil
 }

@@ -133,7 +133,7 @@ func TestMetrics(t *testing.T) {
 		`webhook_delivery_latency_seconds_sum{event_class="other",first_attempt="failed"} 7200`,
 		`webhook_delivery_latency_seconds_sum{event_class="other",first_attempt="succeeded"} 0`,
 		"webhook_ssrf_blocked_total 1", "surehook_secret_unavailable_total 1", "outbox_undispatched_age_seconds 90", "surehook_oldest_due_seconds 60", `surehook_pending{state="due"} 5`, `surehook_pending{state="owned"} 2`,
-		`surehook_pending{state="waiting"} 9`, "surehook_webhooks_failing 6", `surehook_node_leases{state="live"} 3`,
+		`surehook_pending{state="waiting"} 9`, `surehook_pending{state="held"} 7`, "surehook_webhooks_failing 6", `surehook_node_leases{state="live"} 3`,
 		`surehook_node_leases{state="expired"} 1`, "surehook_lanes 3", `surehook_breakers{state="open"} 1`, "store_batch_jobs_sum 3",
 		"store_batch_seconds_count 1", "store_batch_errors_total 1"} {
 		if !strings.Contains(body, "\n"+want+"\n") {
@@ -164,15 +164,11 @@ type counting struct {
 
 func (c counting) PendingCount(context.Context) (surehook.PendingCount, error) {
 	*c.asked++
-	return surehook.PendingCount{Owned: 2, Due: 5, Waiting: 9, OldestDue: noon.Add(-time.Minute)}, nil
+	return surehook.PendingCount{Owned: 2, Due: 5, Waiting: 9, Held: 7, OldestDue: noon.Add(-time.Minute)}, nil
 }
 
 func (c counting) Counts(context.Context) (surehook.Counts, error) {
-	return surehook.Counts{Failing: 6, Leases: 3, ExpiredLeases: 1}, nil
-}
-
-func (c counting) Outbox(context.Context, int) ([]surehook.OutboxEvent, error) {
-	return []surehook.OutboxEvent{{Event: &surehook.Event{OccurredAt: noon.Add(-90 * time.Second)}}}, nil
+	return surehook.Counts{Failing: 6, Leases: 3, ExpiredLeases: 1, Undispatched: noon.Add(-90 * time.Second)}, nil
 }
 
 func scrape(t *testing.T, h http.Handler) string {

@@ -39,32 +39,56 @@ func (l *lane) gate(held bool) {
 	case !l.route.live || !l.d.started.Load():
 		l.held = false // a disabled one's rows end by another rule
 	default:
-		l.opening, l.expired = true, surehook.Place{}
-		l.d.work.Go(l.reopen)
+		l.opening = true
+		l.openings++
+		if !l.looking { // else the look that is under way begins anew
+			l.looking = true
+			l.d.work.Go(l.reopen)
+		}
 	}
 }
 
-// reopen ends what left its window while the lane was held, and opens it.
+// reopen ends what left its window while the lane was held, and opens it. The lane
+// may be held and opened again meanwhile: only a look that began after it was last
+// to be opened, and came to the end, opens it.
 func (l *lane) reopen() {
-	for more := true; more; {
-		var err error
-		if more, err = l.expire(); err != nil {
+	for l.look() {
+	}
+}
+
+// look goes once through the lane's rows, and tells whether to begin again.
+func (l *lane) look() (again bool) {
+	l.mu.Lock()
+	n := l.openings
+	l.mu.Unlock()
+	for at := (surehook.Place{}); ; {
+		next, err := l.expire(at)
+		if err != nil {
 			select {
 			case <-l.d.open.Done():
 			case <-time.After(claimRetry):
 			}
 		}
 		l.mu.Lock()
-		more = (more || err != nil) && l.opening && !l.d.draining.Load()
+		switch {
+		case !l.opening || l.d.draining.Load(): // held again meanwhile
+			l.looking = false
+			l.mu.Unlock()
+			return false
+		case l.openings != n:
+			l.mu.Unlock()
+			return true
+		case err == nil && next == surehook.Place{}:
+			l.held, l.opening, l.looking, l.more = false, false, false, true
+			l.again()
+			l.mu.Unlock()
+			return false
+		}
 		l.mu.Unlock()
+		if err == nil {
+			at = next
+		}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.opening {
-		return // held again meanwhile
-	}
-	l.held, l.opening, l.more = false, false, true
-	l.again()
 }
 
 // expireHeld looks at the rows of held lanes. Of several nodes, an endpoint's home
@@ -78,33 +102,34 @@ func (d *Dispatcher) expireHeld() {
 		if !due || (len(lease.Nodes) > 1 && home(lease.Nodes, l.key) != lease.Epoch) {
 			continue
 		}
-		for range expireSteps {
-			if more, err := l.expire(); err != nil || !more {
+		for range expireSteps { // from where the last minute's ended
+			next, err := l.expire(l.expired)
+			if err != nil {
+				break
+			}
+			if l.expired = next; next == (surehook.Place{}) {
 				break
 			}
 		}
 	}
 }
 
-// expire looks at some rows from where the last look ended, and tells whether
-// there are more.
-func (l *lane) expire() (more bool, err error) {
+// expire looks at some rows after a place, and tells where to go on; the zero Place
+// is the end.
+func (l *lane) expire(from surehook.Place) (surehook.Place, error) {
 	l.mu.Lock()
-	from, id := l.expired, l.route.ID
+	id := l.route.ID
 	l.mu.Unlock()
 	n, next, err := l.d.store.Expire(l.d.open, l.key, l.d.opt.Window, from, expireStep)
 	if err != nil {
 		if l.d.open.Err() == nil {
 			l.d.log.Warn("held deliveries couldn't be looked at; trying again", "webhook_id", id, "error", err)
 		}
-		return false, err
+		return surehook.Place{}, err
 	}
 	l.d.ended(surehook.EventUnavailable, n)
 	if n > 0 {
 		l.d.log.Info("held deliveries ended: their events left the replay window", "webhook_id", id, "deliveries", n)
 	}
-	l.mu.Lock()
-	l.expired = next
-	l.mu.Unlock()
-	return next != surehook.Place{}, nil
+	return next, nil
 }

@@ -106,6 +106,44 @@ func TestHeldRowsExpire(t *testing.T) {
 	}, holding(&on))
 }
 
+// Opened, held and opened again while the rows are looked at, a lane is opened by a
+// look that began after all that, and not by the one from before: it may have seen
+// another time.
+func TestHeldAndOpenedAgainDuringTheLook(t *testing.T) {
+	var on atomic.Bool
+	on.Store(true)
+	bubble(t, func(k *desk) {
+		k.endpoint(1)
+		k.publish(1, 1)
+		synctest.Wait()
+		first, looks := make(chan struct{}), atomic.Int64{}
+		away := atomic.Bool{}
+		away.Store(true)
+		k.m.failing(func(call string, _ []surehook.Outcome) error {
+			switch {
+			case call != "expire":
+			case looks.Add(1) == 1:
+				<-first
+			case away.Load():
+				return surehook.Errorf(surehook.Unavailable, "away")
+			}
+			return nil
+		})
+		for _, held := range []bool{false, true, false, true, false} {
+			on.Store(held)
+			k.Regate()
+			synctest.Wait()
+		}
+		want(t, "looks at once", int(looks.Load()), 1)
+		close(first)
+		after(10 * time.Second)
+		want(t, "sent by the look from before", k.w.count(host(1)), 0)
+		away.Store(false)
+		after(2 * time.Second)
+		want(t, "sent", k.w.count(host(1)), 1)
+	}, holding(&on))
+}
+
 // A disabled endpoint's rows end as such, held or not.
 func TestADisabledEndpointIsEndedWhileHeld(t *testing.T) {
 	var on atomic.Bool

@@ -73,7 +73,9 @@ type lane struct {
 	gone     bool           // forgotten: what an outcome still frees, the scan ends
 	held     bool           // nothing is sent for a while; see hold.go
 	opening  bool           // it isn't to be held any more, once its rows were looked at
-	expired  surehook.Place // how far they were looked at
+	openings int64          // how often that began
+	looking  bool           // reopen runs
+	expired  surehook.Place // how far they were looked at each minute; expireHeld's alone
 	claiming bool
 	ending   bool
 	wakeAt   time.Time // when timer fires; zero: it doesn't

@@ -197,5 +197,5 @@ func (l *lane) shed(now time.Time) {
 
 // quiet tells a lane that nothing comes from any more. Callers hold mu.
 func (l *lane) quiet() bool {
-	return l.route.Deleted && len(l.queue) == 0 && l.reserved == 0 && l.running == 0 && !l.claiming && !l.ending && !l.opening && !l.more
+	return l.route.Deleted && len(l.queue) == 0 && l.reserved == 0 && l.running == 0 && !l.claiming && !l.ending && !l.looking && !l.more
 }

@@ -337,14 +337,20 @@ func (s *Store) Due(ctx context.Context) ([]surehook.EndpointDue, error) {
 	return out, err
 }
 
+// heldSQL finds the endpoints whose partners are suspended.
+const heldSQL = `SELECT e.key FROM surehook.partners p JOIN surehook.endpoints e ON e.tenant = '' AND e.partner = p.id AND NOT e.deleted WHERE p.suspended AND e.enabled
+	UNION ALL SELECT e.key FROM surehook.partners p JOIN surehook.tenants t ON t.partner = p.id AND t.partner <> '' JOIN surehook.endpoints e ON e.tenant = t.id AND NOT e.deleted
+	WHERE p.suspended AND e.enabled`
+
 // PendingCount implements surehook.Queue.
 func (s *Store) PendingCount(ctx context.Context) (surehook.PendingCount, error) {
 	var n surehook.PendingCount
 	var oldest int64
 	err := s.read(ctx, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, s.q(`SELECT count(*) FILTER (WHERE owner IS NOT NULL), count(*) FILTER (WHERE owner IS NULL AND due <= t.ms),
-			count(*) FILTER (WHERE owner IS NULL AND due > t.ms), coalesce(min(due) FILTER (WHERE owner IS NULL AND due <= t.ms), 0)
-			FROM surehook.pending, (SELECT surehook.clock() AS ms OFFSET 0) t`)).Scan(&n.Owned, &n.Due, &n.Waiting, &oldest)
+		return tx.QueryRow(ctx, s.q(`SELECT count(*) FILTER (WHERE owned), count(*) FILTER (WHERE ready AND NOT held), count(*) FILTER (WHERE NOT owned AND NOT ready),
+			count(*) FILTER (WHERE ready AND held), coalesce(min(due) FILTER (WHERE ready AND NOT held), 0)
+			FROM (SELECT p.owner IS NOT NULL AS owned, p.owner IS NULL AND p.due <= t.ms AS ready, p.endpoint_key IN (`+heldSQL+`) AS held, p.due
+				FROM surehook.pending p, (SELECT surehook.clock() AS ms OFFSET 0) t) x`)).Scan(&n.Owned, &n.Due, &n.Waiting, &n.Held, &oldest)
 	})
 	n.OldestDue = at(oldest)
 	return n, err

@@ -12,10 +12,10 @@ import (
 
 // outboxSQL reads what waits, oldest first, each with the endpoints that are
 // younger than the commit that brought it.
-const outboxSQL = `SELECT b.id, b.tenant, b.event_id, b.type, b.identity, b.owner, b.subjects, b.occurred_at, b.trace, b.about, b.partner, b.data,
+const outboxSQL = `SELECT b.id, b.tenant, b.event_id, b.type, b.identity, b.owner, b.subjects, b.occurred_at, b.trace, b.about, b.partner, b.data, b.refused,
 	ARRAY(SELECT e.key FROM surehook.endpoints e WHERE e.made_at >= b.created_at AND pg_visible_in_snapshot(b.xid, e.made_in))
 	FROM surehook.outbox b JOIN (SELECT id, sum(size) OVER (ORDER BY id) - size AS before
-		FROM (SELECT id, length(data) AS size FROM surehook.outbox ORDER BY id LIMIT $1) x) y ON y.id = b.id
+		FROM (SELECT id, length(data) AS size FROM surehook.outbox WHERE retry_at <= (SELECT surehook.clock()) ORDER BY id LIMIT $1) x) y ON y.id = b.id
 	WHERE y.before < $2 ORDER BY b.id`
 
 // Outbox implements surehook.Appender. It also keeps the mark by which the
@@ -46,7 +46,7 @@ func (s *Store) readOutbox(ctx context.Context, limit int) ([]surehook.OutboxEve
 			o := surehook.OutboxEvent{Event: e}
 			var subjects string
 			var occurred int64
-			err := r.Scan(&o.ID, &e.Tenant, &e.ID, &e.Type, &e.Identity, &e.Owner, &subjects, &occurred, &e.Trace, &e.About, &e.Partner, &e.Data, &o.NotFor)
+			err := r.Scan(&o.ID, &e.Tenant, &e.ID, &e.Type, &e.Identity, &e.Owner, &subjects, &occurred, &e.Trace, &e.About, &e.Partner, &e.Data, &o.Refused, &o.NotFor)
 			if err == nil {
 				e.OccurredAt = at(occurred)
 				e.Subjects, err = row.ParseList(subjects)
@@ -56,6 +56,17 @@ func (s *Store) readOutbox(ctx context.Context, limit int) ([]surehook.OutboxEve
 		return err
 	})
 	return out, err
+}
+
+// PutOff implements surehook.Appender.
+func (s *Store) PutOff(ctx context.Context, events []surehook.PutOff) error {
+	ids, refused, waits := make([]int64, len(events)), make([]int32, len(events)), make([]int64, len(events))
+	for i, p := range events {
+		ids[i], refused[i], waits[i] = p.ID, int32(p.Refused), p.Wait.Milliseconds()
+	}
+	return wrap(s.do(ctx, s.q(`UPDATE surehook.outbox b SET refused = b.refused + 1, retry_at = c.now + x.wait
+		FROM unnest($1::bigint[], $2::int[], $3::bigint[]) x(id, refused, wait), (SELECT surehook.clock() AS now OFFSET 0) c
+		WHERE b.id = x.id AND b.refused = x.refused`), ids, refused, waits))
 }
 
 func (s *Store) markAsleep(ctx context.Context, asleep bool) error {

@@ -249,16 +249,22 @@ func (s *Store) Due(ctx context.Context) ([]surehook.EndpointDue, error) {
 	return out, err
 }
 
+// heldSQL finds the endpoints whose partners are suspended.
+const heldSQL = `SELECT e.key FROM partners p CROSS JOIN endpoints e ON e.tenant = '' AND e.partner = p.id AND e.deleted = 0 WHERE p.suspended = 1 AND e.enabled = 1
+	UNION ALL SELECT e.key FROM partners p CROSS JOIN tenants t ON t.partner = p.id AND t.partner <> '' CROSS JOIN endpoints e ON e.tenant = t.id AND e.deleted = 0
+	WHERE p.suspended = 1 AND e.enabled = 1`
+
 // PendingCount implements surehook.Queue.
 func (s *Store) PendingCount(ctx context.Context) (surehook.PendingCount, error) {
 	var n surehook.PendingCount
 	err := s.read(ctx, func(c *conn) error {
-		_, err := c.one(`SELECT count(*) FILTER (WHERE owner IS NOT NULL), count(*) FILTER (WHERE owner IS NULL AND due <= ?1),
-			count(*) FILTER (WHERE owner IS NULL AND due > ?1), ifnull(min(due) FILTER (WHERE owner IS NULL AND due <= ?1), 0)
-			FROM pending`, []any{s.now()}, func(st *sqlite3.Stmt) error {
-			n = surehook.PendingCount{Owned: st.ColumnInt64(0), Due: st.ColumnInt64(1), Waiting: st.ColumnInt64(2), OldestDue: at(st.ColumnInt64(3))}
-			return nil
-		})
+		_, err := c.one(`SELECT count(*) FILTER (WHERE owned), count(*) FILTER (WHERE ready AND NOT held), count(*) FILTER (WHERE NOT owned AND NOT ready),
+			count(*) FILTER (WHERE ready AND held), ifnull(min(due) FILTER (WHERE ready AND NOT held), 0)
+			FROM (SELECT owner IS NOT NULL AS owned, owner IS NULL AND due <= ? AS ready, endpoint_key IN (`+heldSQL+`) AS held, due FROM pending)`,
+			[]any{s.now()}, func(st *sqlite3.Stmt) error {
+				n = surehook.PendingCount{Owned: st.ColumnInt64(0), Due: st.ColumnInt64(1), Waiting: st.ColumnInt64(2), Held: st.ColumnInt64(3), OldestDue: at(st.ColumnInt64(4))}
+				return nil
+			})
 		return err
 	})
 	return n, err

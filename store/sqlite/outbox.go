@@ -11,7 +11,7 @@ import (
 	"github.com/surehook/surehook/store/internal/row"
 )
 
-const outboxColumns = `id, tenant, event_id, type, identity, owner, subjects, occurred_at, trace, about, partner, data FROM outbox`
+const outboxColumns = `id, tenant, event_id, type, identity, owner, subjects, occurred_at, trace, about, partner, data, refused FROM outbox`
 
 func scanOutbox(st *sqlite3.Stmt) (surehook.OutboxEvent, error) {
 	subjects, err := unlist(st.ColumnRawText(6))
@@ -19,7 +19,7 @@ func scanOutbox(st *sqlite3.Stmt) (surehook.OutboxEvent, error) {
 		Tenant: st.ColumnText(1), ID: st.ColumnText(2), Type: st.ColumnText(3), Identity: st.ColumnText(4),
 		Owner: st.ColumnText(5), Subjects: subjects, OccurredAt: at(st.ColumnInt64(7)),
 		Trace: st.ColumnText(8), About: st.ColumnText(9), Partner: st.ColumnText(10), Data: st.ColumnBlob(11, nil),
-	}}, err
+	}, Refused: st.ColumnInt(12)}, err
 }
 
 // Outbox implements surehook.Appender. One writer gives out all keys, so that an
@@ -29,7 +29,7 @@ func (s *Store) Outbox(ctx context.Context, limit int) ([]surehook.OutboxEvent, 
 	err := s.read(ctx, func(c *conn) error {
 		out = out[:0]
 		size := 0
-		err := c.each(`SELECT `+outboxColumns+` ORDER BY id LIMIT ?`, []any{limit}, func(st *sqlite3.Stmt) error {
+		err := c.each(`SELECT `+outboxColumns+` WHERE retry_at <= ? ORDER BY id LIMIT ?`, []any{s.now(), limit}, func(st *sqlite3.Stmt) error {
 			if size >= row.OutboxBytes {
 				return errEnough
 			}
@@ -51,6 +51,19 @@ func (s *Store) Outbox(ctx context.Context, limit int) ([]surehook.OutboxEvent, 
 		})
 	})
 	return out, err
+}
+
+// PutOff implements surehook.Appender.
+func (s *Store) PutOff(_ context.Context, events []surehook.PutOff) error {
+	return s.write(len(events), func(c *conn) error {
+		now := s.now()
+		for _, p := range events {
+			if _, err := c.exec(`UPDATE outbox SET refused = refused + 1, retry_at = ? WHERE id = ? AND refused = ?`, now.Add(p.Wait), p.ID, p.Refused); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // putOutbox leaves an event for the fan-out. A repeat changes nothing.

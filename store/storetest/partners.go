@@ -8,6 +8,7 @@ import (
 
 var partnerTests = map[string]func(*env){
 	"Partners/are put, found and deleted":                partnerCRUD,
+	"Partners/what is held isn't due":                    partnerHeld,
 	"Expire/what left the window, the tenant's own days": expireWindow,
 	"Expire/in bounded steps, and only what is free":     expireSteps,
 }
@@ -114,4 +115,29 @@ func expireSteps(e *env) {
 	e.same("rows", e.pending().Owned, int64(1))
 	e.same("what is out stays", e.view(held).Status, surehook.Pending)
 	e.same("another endpoint's stay", len(e.claim(other, 10).Rows), 1)
+}
+
+func partnerHeld(e *env) {
+	e.ok(e.s.PutTenant(e.ctx, &surehook.Tenant{ID: "acme", Partner: "hub"}, nil))
+	e.ok(e.s.PutTenant(e.ctx, &surehook.Tenant{ID: "solo"}, nil))
+	of := func(tenant, partner string) *surehook.Endpoint {
+		return e.endpoint(func(ep *surehook.Endpoint) { ep.Tenant, ep.Partner = tenant, partner })
+	}
+	acme, hub, solo, platform := of("acme", ""), of("", "hub"), of("solo", ""), of("", "")
+	e.publish(false, acme, hub)
+	oldest := ms(e.clock.Now())
+	e.clock.Advance(time.Minute)
+	e.publish(false, acme, hub, solo, platform)
+	o := e.outcome(e.publish(true, acme)[0], surehook.Again)
+	o.Wait = time.Hour
+	e.record(o)
+	e.publish(true, hub)
+	now := ms(e.clock.Now())
+	e.same("active", e.pending(), surehook.PendingCount{Owned: 1, Due: 6, Waiting: 1, OldestDue: oldest})
+	e.ok(e.s.PutPartner(e.ctx, &surehook.Partner{ID: "hub", Suspended: true}, nil))
+	e.same("suspended", e.pending(), surehook.PendingCount{Owned: 1, Due: 2, Waiting: 1, Held: 4, OldestDue: now})
+	e.ok(e.s.PutTenant(e.ctx, &surehook.Tenant{ID: "acme"}, nil))
+	e.same("a tenant that left it", e.pending(), surehook.PendingCount{Owned: 1, Due: 4, Waiting: 1, Held: 2, OldestDue: oldest})
+	e.ok(e.s.PutPartner(e.ctx, &surehook.Partner{ID: "hub"}, nil))
+	e.same("active again", e.pending(), surehook.PendingCount{Owned: 1, Due: 6, Waiting: 1, OldestDue: oldest})
 }

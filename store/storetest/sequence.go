@@ -21,6 +21,7 @@ var sequenceTests = map[string]func(*env){
 	"Outbox/younger endpoints don't get it":               outboxNotFor,
 	"Outbox/other content is refused and audited":         outboxConflict,
 	"Outbox/the same twice is one":                        outboxTwice,
+	"Outbox/what is put off waits, and no other does":     outboxPutOff,
 }
 
 // owned makes an event of an owner.
@@ -286,4 +287,44 @@ func outboxTwice(e *env) {
 	log, err := e.s.ListAudit(e.ctx, "", surehook.Page{Limit: 10})
 	e.ok(err)
 	e.same("entries", len(log), 0)
+}
+
+func outboxPutOff(e *env) {
+	x, y := e.owned("t", "o"), e.owned("t", "o")
+	x.OccurredAt = ms(e.clock.Now().Add(-time.Minute))
+	e.enqueue(x, y)
+	first := e.waiting()
+	e.ok(e.s.PutOff(e.ctx, []surehook.PutOff{{ID: first[0].ID, Wait: 30 * time.Second}, {ID: first[1].ID + 1<<40, Wait: time.Hour}}))
+	only := func(what string, refused []int, want ...*surehook.Event) {
+		e.Helper()
+		got := e.waiting()
+		e.same(what, len(got), len(want))
+		for i := range got {
+			e.same(what, []any{got[i].Event.ID, got[i].Refused}, []any{want[i].ID, refused[i]})
+		}
+	}
+	only("the other alone", []int{0}, y)
+	counts, err := e.s.Counts(e.ctx)
+	e.ok(err)
+	e.same("the oldest counts all the same", counts.Undispatched, x.OccurredAt)
+	e.ok(e.s.PutOff(e.ctx, []surehook.PutOff{{ID: first[0].ID, Wait: time.Hour}})) // another node's, which read it before
+	e.clock.Advance(30*time.Second - time.Millisecond)
+	e.reopen()
+	only("until its time", []int{0}, y)
+	e.clock.Advance(time.Millisecond)
+	only("then it is there again, the oldest", []int{1, 0}, x, y)
+	e.ok(e.s.PutOff(e.ctx, []surehook.PutOff{{ID: first[0].ID, Refused: 1, Wait: time.Minute}}))
+	_, out := e.fanOut()
+	e.ok(out[0].Err)
+	e.same("its owner's next goes on", out[0].Duplicate, false)
+	z := e.owned("t", "o")
+	e.same("and by the API behind it", e.append(surehook.Append{Event: z})[0].Queued, true)
+	e.clock.Advance(time.Minute)
+	only("at its time", []int{2, 0}, x, z)
+	events, out := e.fanOut()
+	e.ok(out[0].Err)
+	e.same("its place in the sequence", e.stored(events[0]), int64(2))
+	counts, err = e.s.Counts(e.ctx)
+	e.ok(err)
+	e.same("none waits", counts.Undispatched, time.Time{})
 }

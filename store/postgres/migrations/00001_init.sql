@@ -123,6 +123,8 @@ CREATE TABLE surehook.outbox (
     trace       text NOT NULL,
     about       text NOT NULL,
     partner     text NOT NULL DEFAULT '',
+    refused     integer NOT NULL DEFAULT 0,
+    retry_at    bigint NOT NULL DEFAULT 0,
     hash        bytea NOT NULL,
     data        bytea NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
