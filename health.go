@@ -84,6 +84,19 @@ func (c Code) Ours() bool {
 	return false
 }
 
+// FailingFrom is how many consecutive failures make an endpoint a failing one.
+const FailingFrom = 10
+
+// Counts are numbers of the whole store.
+type Counts struct {
+	Failing       int64 // enabled endpoints with FailingFrom or more consecutive failures
+	Leases        int64 // of nodes that are there; 1 where a store has one process
+	ExpiredLeases int64 // of nodes that are gone without a word, whose deliveries wait to be freed
+	// Undispatched is when the oldest event occurred that waits for its fan-out, put
+	// off or not; zero: none waits.
+	Undispatched time.Time
+}
+
 // ContentHash tells whether two events with the same id are the same event. It
 // covers what the caller says, not when it was said.
 func (e *Event) ContentHash() [16]byte {

@@ -48,19 +48,6 @@ type Change struct {
 	Endpoints []int64 // rows of these are
 }
 
-// FailingFrom is how many consecutive failures make an endpoint a failing one.
-const FailingFrom = 10
-
-// Counts are numbers of the whole store.
-type Counts struct {
-	Failing       int64 // enabled endpoints with FailingFrom or more consecutive failures
-	Leases        int64 // of nodes that are there; 1 where a store has one process
-	ExpiredLeases int64 // of nodes that are gone without a word, whose deliveries wait to be freed
-	// Undispatched is when the oldest event occurred that waits for its fan-out, put
-	// off or not; zero: none waits.
-	Undispatched time.Time
-}
-
 // Append is an event to be stored together with what is to be delivered.
 type Append struct {
 	Event   *Event // Key and CreatedAt are filled in

@@ -226,7 +226,7 @@ func TestD24_PylotaRetryTable(t *testing.T) {
 	}
 	long := Pylota.Retry.With(surehook.Limits{Waits: []time.Duration{day}}) // an endpoint's own wait
 	for _, rnd := range []float64{0, 0.5, 0.999999} {
-		if wait, again := retry.Next(long, 1, 0, rnd); !again || wait > 86_400*time.Second || wait%time.Second != 0 {
+		if wait, again := retry.Next(long, 1, 0, rnd); !again || wait > 86_400*time.Second {
 			t.Errorf("a day with %v: %s", rnd, wait)
 		}
 	}
