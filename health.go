@@ -97,6 +97,13 @@ type Counts struct {
 	Undispatched time.Time
 }
 
+// PendingCount is the number of pending rows by state.
+type PendingCount struct {
+	Owned, Due, Waiting int64
+	Held                int64     // due, but of a suspended partner's or its tenants' endpoints: not in Due
+	OldestDue           time.Time // zero: none due
+}
+
 // ContentHash tells whether two events with the same id are the same event. It
 // covers what the caller says, not when it was said.
 func (e *Event) ContentHash() [16]byte {

@@ -223,13 +223,6 @@ func (l Lease) Lasts(now time.Time, d time.Duration) bool {
 	return !end.After(l.Until) && !end.Round(0).After(l.Until.Round(0))
 }
 
-// PendingCount is the number of pending rows by state.
-type PendingCount struct {
-	Owned, Due, Waiting int64
-	Held                int64     // due, but of a suspended partner's or its tenants' endpoints: not in Due
-	OldestDue           time.Time // zero: none due
-}
-
 // EndpointFilter selects endpoints. Zero fields select all.
 type EndpointFilter struct {
 	Tenant   string
