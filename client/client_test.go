@@ -200,6 +200,13 @@ func changes(t *testing.T, c *client.Client, hook, ev, letter string) {
 	must[[]client.EventType](t)(c.EventTypes(ctx))
 	must[client.Tenant](t)(c.PutTenant(ctx, "acme", client.TenantInput{Name: "Acme", PartnerID: "p"}))
 	must[client.Tenant](t)(c.Tenant(ctx, "acme"))
+	must[client.Partner](t)(c.PutPartner(ctx, "p", "Hub", "suspended"))
+	if p := must[client.Partner](t)(c.Partner(ctx, "p")); p.Status != "suspended" || p.Name != "Hub" || len(collect(t, c.Partners(ctx))) != 1 {
+		t.Errorf("%+v", p)
+	}
+	if e := must[client.Erased](t)(c.Erase(ctx, client.Erasure{IDs: []string{ev}})); e.Events != 1 || e.Next != "" {
+		t.Errorf("%+v", e)
+	}
 	k := must[client.Key](t)(c.CreateKey(ctx, client.KeyInput{Permissions: []string{"read"}}))
 	if _, err := c.DiscardDeadLetters(ctx, []string{"ded_1"}); err == nil {
 		t.Error("an unknown dead letter is discarded")
@@ -208,7 +215,7 @@ func changes(t *testing.T, c *client.Client, hook, ev, letter string) {
 		t.Errorf("%d rows", n)
 	}
 	must[[]client.BatchResult](t)(c.PublishBatch(ctx, []client.Event{{Type: "b", Data: json.RawMessage("1")}}))
-	for _, err := range []error{c.RevokePreviousSecret(ctx, hook), c.DeleteEventType(ctx, "a"), c.DeleteTenant(ctx, "acme"), c.RevokeKey(ctx, k.ID), c.DeleteWebhook(ctx, hook)} {
+	for _, err := range []error{c.RevokePreviousSecret(ctx, hook), c.DeleteEventType(ctx, "a"), c.DeleteTenant(ctx, "acme"), c.DeletePartner(ctx, "p"), c.RevokeKey(ctx, k.ID), c.DeleteWebhook(ctx, hook)} {
 		if err != nil {
 			t.Error(err)
 		}

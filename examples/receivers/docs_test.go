@@ -113,7 +113,7 @@ func TestDocumentedPrograms(t *testing.T) {
 			keys := secrets["standard"]
 			a := start(t, argv, dir, env("standard", keys[0], keys[1])...)
 			in := open(t, filepath.Join(dir, "inbox.db"))
-			report, err := conformance.Run(t.Context(), conformance.Options{URL: a.url, Profile: "standard", Secrets: keys[:2], Effects: in.count})
+			report, err := conformance.Run(t.Context(), conformance.Options{URL: a.url, Profile: "standard", Secrets: keys[:2], Retired: keys[2], Effects: in.count})
 			if err != nil {
 				t.Fatal(err)
 			}

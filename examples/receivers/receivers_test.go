@@ -74,7 +74,7 @@ func TestExamplesConform(t *testing.T) {
 			argv, dir := x.program(t)
 			in, s := newInbox(t), secrets[x.profile]
 			a := start(t, argv, dir, append(env(x.profile, s[0], s[1]), "DATABASE="+in.path)...)
-			report, err := conformance.Run(t.Context(), conformance.Options{URL: a.url, Profile: x.profile, Secrets: s[:2], Effects: in.count})
+			report, err := conformance.Run(t.Context(), conformance.Options{URL: a.url, Profile: x.profile, Secrets: s[:2], Retired: s[2], Effects: in.count})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -151,6 +151,9 @@ func (f *filled) looks(t *testing.T, e *engine.Engine) {
 	}
 }
 
+// bulkTime is when they occurred: lately, or they couldn't be replayed.
+var bulkTime = time.Now().Add(-24 * time.Hour).UnixMilli()
+
 func bulkEvent(n int) surehook.Event {
-	return surehook.Event{ID: fmt.Sprintf("bulk-%d", n), Type: "bulk.a", OccurredAt: time.UnixMilli(int64(n)), Data: fmt.Appendf(nil, `{"n":%d,"é":"\u0000"}`, n)}
+	return surehook.Event{ID: fmt.Sprintf("bulk-%d", n), Type: "bulk.a", OccurredAt: time.UnixMilli(bulkTime + int64(n)), Data: fmt.Appendf(nil, `{"n":%d,"é":"\u0000"}`, n)}
 }
