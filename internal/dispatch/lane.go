@@ -167,7 +167,7 @@ func (l *lane) wake(t time.Time) {
 		return
 	}
 	l.wakeAt = t
-	wait := max(t.Sub(l.d.now()), 0)
+	wait := max(t.Sub(l.d.now()), 1) // never 0: a timer that is due already is run by the caller in a synctest bubble, and the race detector dies of it
 	if l.timer == nil {
 		l.timer = time.AfterFunc(wait, l.woken)
 	} else {

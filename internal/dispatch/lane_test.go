@@ -357,9 +357,15 @@ func TestIdleLanesForgetTheirSecrets(t *testing.T) {
 		k.endpoint(1)
 		k.publish(1, 1)
 		after(59 * time.Second)
-		first := k.lane(1).route.expires
+		route := func() route {
+			l := k.lane(1)
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return *l.route
+		}
+		first := route().expires
 		after(time.Second)
-		if k.lane(1).route.signer != nil {
+		if route().signer != nil {
 			t.Errorf("an idle lane holds its secret for longer than a minute; it expired %s", first)
 		}
 		k.publish(1, 1)

@@ -46,8 +46,11 @@ func (s *Store) Prune(ctx context.Context, before time.Time, limit int) (int64, 
 
 // pruneDay makes one step of a day. more: another one would find something to do.
 func (s *Store) pruneDay(ctx context.Context, day int64, limit int) (n int64, more bool, err error) {
-	keep, err := s.kept(ctx, day)
-	if err != nil {
+	var keep map[string]bool
+	if err := s.again(ctx, func() (err error) { // another node may be dropping the day
+		keep, err = s.kept(ctx, day)
+		return err
+	}); err != nil {
 		return 0, false, err
 	}
 	n, more, over, err := s.pruneRows(ctx, day, limit, keep)
