@@ -88,9 +88,9 @@ func (e *Engine) refreshLoop() {
 		case <-e.stale:
 			wait.Reset(refreshRetry)
 		case <-e.changed:
-			wait.Reset(0)
+			wait.Reset(1) // never 0: see lane.wake of internal/dispatch
 		case <-e.erased:
-			wait.Reset(0)
+			wait.Reset(1) // never 0: see lane.wake of internal/dispatch
 		case <-wait.C:
 			next := refreshEvery
 			ctx, cancel := context.WithTimeout(e.ctx, refreshLimit)
