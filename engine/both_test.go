@@ -15,9 +15,12 @@ import (
 )
 
 // both runs a test on an engine over each of the stores. Time is the test's on
-// both: see leap.
+// both: see leap. A short run, which the race detector's is, has SQLite alone.
 func both(t *testing.T, f func(t *testing.T, b *bed), change ...func(*engine.Options)) {
 	t.Run("SQLite", func(t *testing.T) { f(t, start(t, change...)) })
+	if testing.Short() {
+		return
+	}
 	t.Run("PostgreSQL", func(t *testing.T) {
 		dsn := pgserver.Database(t) // outlives the engine
 		b := prepare(t, change...)

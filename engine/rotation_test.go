@@ -36,6 +36,9 @@ func onBothStores(t *testing.T, f func(t *testing.T, open func() surehook.Store)
 			return s
 		})
 	})
+	if testing.Short() {
+		return
+	}
 	t.Run("PostgreSQL", func(t *testing.T) {
 		dsn := pgserver.Database(t)
 		f(t, func() surehook.Store { return openPostgres(t, dsn) })

@@ -47,6 +47,8 @@ func TestStoreBehindAPooler(t *testing.T) {
 	run := storetest.Model
 	if os.Getenv("SUREHOOK_PROOF") == "full" {
 		run = storetest.Run
+	} else {
+		few(t, "rapid.checks", "15")
 	}
 	run(t, func(t *testing.T, clock *storetest.Clock) (surehook.Store, func() surehook.Store) {
 		dsn := pgserver.Database(t)

@@ -17,6 +17,9 @@ import (
 func TestMain(m *testing.M) { os.Exit(pgserver.Main(m)) }
 
 func TestStore(t *testing.T) {
+	if os.Getenv("SUREHOOK_PROOF") != "full" {
+		few(t, "rapid.checks", "30") // each takes the server a second
+	}
 	storetest.Run(t, func(t *testing.T, clock *storetest.Clock) (surehook.Store, func() surehook.Store) {
 		dsn := pgserver.Database(t)
 		prepare(t, dsn, clock)
