@@ -22,12 +22,11 @@ vet:
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "not formatted:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 
 unit: ## unit, store, API, CLI and end-to-end tests
-	$(GO) test -timeout 10m -skip '^TestProof' ./...
+	$(GO) test -timeout 15m -skip '^TestProof' ./...
 
 race: ## the packages that share memory, under the race detector (needs a C compiler)
 	@command -v cc >/dev/null 2>&1 || { echo "installing gcc"; apt-get update -qq && apt-get install -y -qq gcc libc6-dev; }
-	CGO_ENABLED=1 $(GO) test -race -short -timeout 10m ./internal/dispatch ./internal/fanout ./internal/egress ./engine ./store/sqlite
-	CGO_ENABLED=1 $(GO) test -race -short -timeout 10m -skip '^TestStore' ./store/postgres
+	CGO_ENABLED=1 $(GO) test -race -short -timeout 15m -skip '^TestStore' ./internal/dispatch ./internal/fanout ./internal/egress ./engine ./store/...
 
 proof-short: ## the proofs, reduced
 	$(GO) test -timeout 10m -run 'TestProof' ./bench
