@@ -28,8 +28,7 @@ type Message struct {
 type Scheme struct {
 	name    string
 	headers []string // that must not be there twice: which one was checked?
-	timed   bool
-	err     error // of the constructor; New tells it
+	err     error    // of the constructor; New tells it
 	verify  func(r request) (Message, error)
 }
 
@@ -54,7 +53,7 @@ const (
 // sentinel sign: v1 with whsec_ secrets, v1a with whpk_ public keys. During a
 // rotation give the new and the previous one.
 func Standard(secrets ...string) Scheme {
-	s := Scheme{name: "standard", timed: true, headers: []string{signing.HeaderID, signing.HeaderTimestamp, signing.HeaderSignature}}
+	s := Scheme{name: "standard", headers: []string{signing.HeaderID, signing.HeaderTimestamp, signing.HeaderSignature}}
 	keys := make([]signing.Key, len(secrets))
 	for i, text := range secrets {
 		var err error
@@ -84,7 +83,7 @@ func Standard(secrets ...string) Scheme {
 // the text itself. Only the time and the body are signed, so the event's id is
 // taken from the body; a request whose header names another one is refused.
 func PurpleWolf(secrets ...string) Scheme {
-	s, keys := raw("purple-wolf", true, secrets, signing.PurpleWolfTimestamp, signing.PurpleWolfSignature, signing.PurpleWolfEventID)
+	s, keys := raw("purple-wolf", secrets, signing.PurpleWolfTimestamp, signing.PurpleWolfSignature, signing.PurpleWolfEventID)
 	s.verify = func(r request) (Message, error) {
 		ts, sig, id := r.header.Get(signing.PurpleWolfTimestamp), r.header.Get(signing.PurpleWolfSignature), r.header.Get(signing.PurpleWolfEventID)
 		if id == "" {
@@ -119,7 +118,7 @@ const purpleWolfSchema = "purple-wolf.audit/v1"
 // request can send it again under another id. Make the effect itself safe to
 // repeat where that matters.
 func GitHub(secrets ...string) Scheme {
-	s, keys := raw("github", false, secrets, signing.GitHubSignature, GitHubDelivery)
+	s, keys := raw("github", secrets, signing.GitHubSignature, GitHubDelivery)
 	s.verify = func(r request) (Message, error) {
 		id := r.header.Get(GitHubDelivery)
 		if id == "" {
@@ -133,7 +132,7 @@ func GitHub(secrets ...string) Scheme {
 // Stripe is Stripe-Signature. The key is the whole text of the secret, whsec_
 // included; the id is the event's, in the body.
 func Stripe(secrets ...string) Scheme {
-	s, keys := raw("stripe", true, secrets, signing.StripeSignature)
+	s, keys := raw("stripe", secrets, signing.StripeSignature)
 	s.verify = func(r request) (Message, error) {
 		sig := r.header.Get(signing.StripeSignature)
 		if err := signing.VerifyStripe(keys, sig, r.body, r.now, r.tolerance); err != nil {
@@ -149,7 +148,7 @@ func Stripe(secrets ...string) Scheme {
 // merchant has one X-Shopify-Event-Id in webhooks of several topics, so the ID
 // is topic and event id together; neither is signed.
 func Shopify(secrets ...string) Scheme {
-	s, keys := raw("shopify", false, secrets, signing.ShopifySignature, ShopifyEvent, shopifyTopic)
+	s, keys := raw("shopify", secrets, signing.ShopifySignature, ShopifyEvent, shopifyTopic)
 	s.verify = func(r request) (Message, error) {
 		id := r.header.Get(ShopifyEvent)
 		if id == "" {
@@ -163,7 +162,7 @@ func Shopify(secrets ...string) Scheme {
 // Slack is X-Slack-Signature. The id is an event's event_id; other requests,
 // such as the challenge of a new URL or a slash command, have none.
 func Slack(secrets ...string) Scheme {
-	s, keys := raw("slack", true, secrets, signing.SlackTimestamp, signing.SlackSignature)
+	s, keys := raw("slack", secrets, signing.SlackTimestamp, signing.SlackSignature)
 	s.verify = func(r request) (Message, error) {
 		ts := r.header.Get(signing.SlackTimestamp)
 		if err := signing.VerifySlack(keys, r.header.Get(signing.SlackSignature), ts, r.body, r.now, r.tolerance); err != nil {
@@ -180,8 +179,8 @@ func Slack(secrets ...string) Scheme {
 }
 
 // raw is a scheme whose key is the secret's text.
-func raw(name string, timed bool, secrets []string, headers ...string) (Scheme, []signing.Secret) {
-	s := Scheme{name: name, timed: timed, headers: headers}
+func raw(name string, secrets []string, headers ...string) (Scheme, []signing.Secret) {
+	s := Scheme{name: name, headers: headers}
 	keys := make([]signing.Secret, len(secrets))
 	for i, text := range secrets {
 		var err error

@@ -85,16 +85,6 @@ type Option struct {
 // Options lists every setting, in the order of the documentation.
 func Options() []Option { return append([]Option(nil), table...) }
 
-// DefaultOf gives the default of a setting as text.
-func DefaultOf(name string) string {
-	for _, o := range table {
-		if o.Name == name {
-			return o.Default
-		}
-	}
-	return ""
-}
-
 // Default is the configuration of a server that was told nothing.
 func Default() Config {
 	var c Config

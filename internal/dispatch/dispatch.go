@@ -40,7 +40,7 @@ type Options struct {
 	Off         bool                     // this node sends tests alone: others deliver
 	MaxInFlight int                      // requests over all endpoints
 	MaxMemory   int                      // bytes of event data that lanes hold
-	Gather      time.Duration            // how long busy outcomes wait for company; 0: 3 ms, negative: not at all
+	Gather      time.Duration            // how long busy outcomes wait for company; 0: 5 ms, negative: not at all
 	// DisabledEvent makes the event that tells of a disabled endpoint.
 	DisabledEvent func(*surehook.Endpoint, string, *surehook.Attempt) *surehook.Event
 	// OnDisabled hears of endpoints that a batch of outcomes disabled.
