@@ -129,12 +129,12 @@ func TestEraseOnAnotherNode(t *testing.T) {
 		t.Fatal("the other node doesn't hear of it")
 	}
 	release()
-	got := r.Wait(t, 2)
+	r.Wait(t, 2)
 	soon(t, "all is done", func() bool {
 		n, err := holder.Store().PendingCount(t.Context())
 		return err == nil && n == surehook.PendingCount{}
 	})
-	if got = r.Requests(); len(got) != 2 || got[0].ID() != ids[0] || got[1].ID() != ids[4] {
+	if got := r.Requests(); len(got) != 2 || got[0].ID() != ids[0] || got[1].ID() != ids[4] {
 		t.Errorf("%d requests: %+v", len(got), got)
 	}
 	letters, err := holder.Store().ListDeadLetters(t.Context(), surehook.DeadLetterFilter{}, surehook.Page{Limit: 10})

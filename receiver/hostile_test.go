@@ -26,7 +26,7 @@ func send(t *testing.T, srv *httptest.Server, request string, finish bool) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func TestPanicsAndTwins(t *testing.T) {
 				rc := create(t, receiver.Standard(secret), d())
 				h := rc.Handle(func(context.Context, receiver.Message) error { effect(); return nil })
 				if middleware {
-					h = rc.Middleware(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204); effect() }))
+					h = rc.Middleware(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent); effect() }))
 				}
 				srv := httptest.NewUnstartedServer(h)
 				srv.Config.ErrorLog = log.New(io.Discard, "", 0) // the panic that is meant

@@ -119,7 +119,7 @@ func written(t *rapid.T, e event.Event, structured bool) (body string, header []
 	if structured {
 		ctx = binding.WithForceStructured(t.Context())
 	}
-	req, err := http.NewRequestWithContext(ctx, "POST", "http://surehook.example/v1/events", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://surehook.example/v1/events", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

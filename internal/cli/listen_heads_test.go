@@ -51,7 +51,7 @@ func TestForwardKeepsTheHead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestForwardKeepsTheHead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if resp.StatusCode != 204 || resp.Header.Get("X-Mine") != "1" || len(resp.Header) != 1 {
+		if resp.StatusCode != http.StatusNoContent || resp.Header.Get("X-Mine") != "1" || len(resp.Header) != 1 {
 			t.Errorf("%d %v", resp.StatusCode, resp.Header)
 		}
 	}

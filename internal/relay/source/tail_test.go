@@ -156,7 +156,7 @@ func TestTail_RotationByRename(t *testing.T) {
 		b.must(f.Close())
 		b.write(1)
 		b.readAll()
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) //nolint:forbidigo // in a synctest bubble it moves the clock
 		b.readAll()
 		b.complete()
 		if n := len(b.src.(*tail).files); n != 1 {

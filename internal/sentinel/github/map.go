@@ -134,7 +134,7 @@ func Map(kind string, raw []byte) (surehook.Event, bool, error) {
 		return surehook.Event{}, false, ErrPayload
 	}
 	m := mapped{p: &p}
-	ok := true
+	var ok bool
 	switch kind + "." + p.Action {
 	case "check_suite.completed":
 		m.typ = CheckSuite
