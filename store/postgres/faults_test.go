@@ -394,7 +394,7 @@ func TestModelUnderFaults(t *testing.T) {
 	var happened atomic.Int64
 	var calm atomic.Bool // a node that can't start says so
 	f := &faults{random: func() (fault, bool) {
-		if rand.IntN(30) > 0 || calm.Load() {
+		if rand.IntN(60) > 0 || calm.Load() { // more often, a new connection's statements could all fail ten times
 			return 0, false
 		}
 		happened.Add(1)
