@@ -1,0 +1,79 @@
+package sentinel
+
+import (
+	"net/url"
+	"time"
+
+	"github.com/surehook/surehook"
+)
+
+// View is a sentinel as it is shown: without its secret.
+type View struct {
+	ID             string          `json:"id"`
+	Provider       string          `json:"provider"`
+	Status         string          `json:"status"`
+	Match          []MatchClause   `json:"match"`
+	Until          Until           `json:"until"`
+	Target         TargetView      `json:"target"`
+	Group          string          `json:"group,omitempty"`
+	Label          string          `json:"label,omitempty"`
+	CreatedTs      int64           `json:"createdTs"` // Unix milliseconds, as all times here
+	EventCount     int64           `json:"eventCount"`
+	LastEventTs    int64           `json:"lastEventTs,omitempty"`
+	LastError      string          `json:"lastError,omitempty"`
+	DeliveryStatus *DeliveryStatus `json:"deliveryStatus,omitempty"` // in lists, where something was queued
+}
+
+// TargetView is where events go. A URL's query may be the receiver's secret, so only
+// those who may manage webhooks see it.
+type TargetView struct {
+	Kind           string `json:"kind"`
+	URL            string `json:"url,omitempty"`
+	HasSecret      bool   `json:"hasSecret,omitempty"`
+	SecretRedacted bool   `json:"secretRedacted,omitempty"`
+	SessionID      string `json:"sessionId,omitempty"`
+	Urgency        string `json:"urgency,omitempty"`
+}
+
+// DeliveryStatus sums up what became of a sentinel's events at its webhook.
+type DeliveryStatus struct {
+	Active         int64  `json:"active"` // deliveries that are still to be made
+	LastDeliveryAt int64  `json:"lastDeliveryAt,omitempty"`
+	LastStatus     string `json:"lastStatus"`          // pending, delivered or dead
+	LastError      string `json:"lastError,omitempty"` // absent after delivered
+	Attempts       int64  `json:"attempts"`            // of the last delivery
+	Dead           int64  `json:"dead"`
+}
+
+// view shows a sentinel beside its endpoint.
+func view(c Caller, s *surehook.Sentinel, ep *surehook.Endpoint) View {
+	v := View{ID: s.ID, Provider: s.Provider, Status: string(s.Status), Group: s.Group, Label: s.Label, EventCount: s.Events, LastError: s.LastError,
+		CreatedTs: s.CreatedAt.UnixMilli(), LastEventTs: stamp(s.LastEventAt), Until: Until{Kind: string(s.Until.Kind), MS: stamp(s.Until.At), N: s.Until.Count}}
+	for _, c := range s.Match {
+		v.Match = append(v.Match, MatchClause{Subject: c.Subject, Types: c.Types})
+	}
+	if s.Session != "" {
+		v.Target = TargetView{Kind: TargetSession, SessionID: s.Session, Urgency: string(s.Urgency)}
+		return v
+	}
+	v.Target = TargetView{Kind: TargetWebhook, URL: shownURL(c, ep.URL), HasSecret: ep.Secrets.Current != "", SecretRedacted: true}
+	return v
+}
+
+// stamp is a time in Unix milliseconds; the zero time is 0.
+func stamp(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}
+
+// shownURL is a URL as a caller sees it.
+func shownURL(c Caller, raw string) string {
+	u, err := url.Parse(raw)
+	if c.Manages || err != nil || u.RawQuery == "" {
+		return raw
+	}
+	u.RawQuery = "[hidden]"
+	return u.String()
+}

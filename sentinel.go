@@ -1,0 +1,137 @@
+package surehook
+
+import (
+	"strings"
+	"time"
+)
+
+// Sentinel is a watch with a lifetime. It has an endpoint of its own, of the same
+// id, which says whose it is and how its events go out: secrets, attempts, dead
+// letters and replay are that endpoint's. The sentinel says which events match,
+// and until when.
+type Sentinel struct {
+	EndpointKey int64
+	ID          string // sen_…; the endpoint's too
+	Match       []Clause
+	Until       Until
+	Status      SentinelStatus
+	Ended       UntilKind // of one that is expired: what ended it
+	Provider    string    // who is asked to watch
+	Watch       string    // what the provider knows the watch by; "": there is none, or none any more
+	Group       string    // what it belongs to, for people
+	Label       string
+	Session     string // whose inbox the events go to; "": the endpoint has a URL
+	Urgency     Urgency
+	Principal   string // the key that made it
+	Events      int64  // that matched
+	LastEventAt time.Time
+	LastError   string // the provider's, for people; never a secret or a URL's path
+	CreatedAt   time.Time
+}
+
+// Clause is one of the ways to match: a subject, and types. An event matches when
+// one of its subjects and its type do.
+type Clause struct {
+	Subject string   // exact, or a prefix with a trailing "*"
+	Types   []string // globs: "*" stands for any text; empty: any type
+}
+
+// UntilKind says what ends a sentinel.
+type UntilKind string
+
+// What may end a sentinel.
+const (
+	UntilTerminal UntilKind = "subject_terminal" // an event that is the last about its own subject
+	UntilAt       UntilKind = "at"               // a time; what still waits then is not sent any more
+	UntilCount    UntilKind = "count"            // so many events
+	UntilNever    UntilKind = "never"            // its removal alone
+)
+
+// Until is when a sentinel ends.
+type Until struct {
+	Kind  UntilKind
+	At    time.Time // with UntilAt
+	Count int64     // with UntilCount
+}
+
+// SentinelStatus is where a sentinel stands. Those that are active or in error
+// match events.
+type SentinelStatus string
+
+// The statuses of a sentinel.
+const (
+	SentinelActive   SentinelStatus = "active"
+	SentinelPaused   SentinelStatus = "paused"   // by hand
+	SentinelExpired  SentinelStatus = "expired"  // for good; see Ended
+	SentinelOrphaned SentinelStatus = "orphaned" // its session is gone
+	SentinelError    SentinelStatus = "error"    // its provider can't watch; events that come another way match
+)
+
+// Matches tells whether events are matched in this status.
+func (s SentinelStatus) Matches() bool { return s == SentinelActive || s == SentinelError }
+
+// Urgency says how a session should take an event.
+type Urgency string
+
+// The urgencies.
+const (
+	UrgencyFYI       Urgency = "fyi"
+	UrgencyNextTurn  Urgency = "next-turn"
+	UrgencySteer     Urgency = "steer"
+	UrgencyInterrupt Urgency = "interrupt"
+)
+
+// MatchesSubject tells whether a subject is the clause's.
+func (c Clause) MatchesSubject(subject string) bool {
+	if stem, ok := strings.CutSuffix(c.Subject, "*"); ok {
+		return strings.HasPrefix(subject, stem)
+	}
+	return c.Subject == subject
+}
+
+// MatchesType tells whether a type is among the clause's.
+func (c Clause) MatchesType(typ string) bool {
+	if len(c.Types) == 0 {
+		return true
+	}
+	for _, glob := range c.Types {
+		if MatchGlob(glob, typ) {
+			return true
+		}
+	}
+	return false
+}
+
+// MatchGlob tells whether a text is that of a glob, in which "*" stands for any
+// text, none and dots included. It takes no longer than the product of their
+// lengths.
+func MatchGlob(glob, text string) bool {
+	g, t, star, mark := 0, 0, -1, 0
+	for t < len(text) {
+		switch {
+		case g < len(glob) && glob[g] == '*':
+			star, mark = g, t
+			g++
+		case g < len(glob) && glob[g] == text[t]:
+			g++
+			t++
+		case star >= 0: // let the last star take one more
+			mark++
+			g, t = star+1, mark
+		default:
+			return false
+		}
+	}
+	return strings.Trim(glob[g:], "*") == ""
+}
+
+// Terminal tells whether an event is the last about its own subject, the first of
+// its Subjects: a CloudEvent with the extension terminal.
+func (e *Event) Terminal() bool {
+	c, ok := e.CloudEvent()
+	if !ok {
+		return false
+	}
+	yes, _ := c.Extensions["terminal"].(bool)
+	return yes
+}
