@@ -17,6 +17,7 @@ type Store interface {
 	Appender
 	Queue
 	Endpoints
+	Sessions
 	History
 	DeadLetters
 	Replays
@@ -261,18 +262,37 @@ type Endpoints interface {
 	// Changes gives every endpoint changed after version, tombstones included,
 	// and the current version. Version 0 gives all.
 	Changes(ctx context.Context, version int64) ([]*Endpoint, int64, error)
-	// Stats sums an endpoint's attempts in a window.
-	Stats(ctx context.Context, endpoint int64, since, until time.Time, step time.Duration) ([]StatsBucket, error)
+	// Stats sums attempts in a window.
+	Stats(ctx context.Context, f StatsFilter, since, until time.Time, step time.Duration) ([]StatsBucket, error)
+	// Standing is how the endpoints stand that a viewer sees, and what waits there.
+	Standing(ctx context.Context, of Viewer) (Standing, error)
+}
+
+// StatsFilter selects attempts. Zero fields select all.
+type StatsFilter struct {
+	Endpoint int64
+	For      Viewer // at endpoints that it sees
+}
+
+// Standing counts endpoints by how they do, each once, and their deliveries.
+type Standing struct {
+	Healthy  int64 // enabled, and the last attempt succeeded, or there was none
+	Failing  int64 // enabled, and the last attempt failed
+	Paused   int64 // enabled, and nothing is sent
+	Disabled int64
+
+	Pending     int64
+	DeadLetters int64
 }
 
 // StatsBucket sums the attempts of one step of time.
 type StatsBucket struct {
-	Start     time.Time
-	Attempts  int64
-	Succeeded int64
-	Failed    int64
-	Dead      int64
-	P50, P99  time.Duration // of the attempts' durations
+	Start         time.Time
+	Attempts      int64
+	Succeeded     int64
+	Failed        int64
+	Dead          int64
+	P50, P95, P99 time.Duration // of the attempts' durations
 }
 
 // EventFilter selects events. Zero fields select all.

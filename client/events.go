@@ -187,6 +187,7 @@ type StatsBucket struct {
 	Failed    int64   `json:"failed"`
 	Dead      int64   `json:"dead"`
 	P50MS     float64 `json:"p50_ms"`
+	P95MS     float64 `json:"p95_ms"`
 	P99MS     float64 `json:"p99_ms"`
 }
 

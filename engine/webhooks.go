@@ -184,7 +184,8 @@ type Patch struct {
 	Profile     *string
 	Envelope    *surehook.Envelope
 	Headers     *map[string]string
-	Limits      *surehook.Limits
+	Limits      *surehook.Limits // Paused in it doesn't count
+	Paused      *bool            // nothing is sent while it is; what is for the endpoint waits
 	Ordered     *bool
 	Enabled     *bool
 }
@@ -227,7 +228,10 @@ func (p *Patch) apply(ep *surehook.Endpoint) {
 	set(&ep.Profile, p.Profile)
 	set(&ep.Envelope, p.Envelope)
 	set(&ep.Headers, p.Headers)
+	paused := ep.Limits.Paused
 	set(&ep.Limits, p.Limits)
+	ep.Limits.Paused = paused
+	set(&ep.Limits.Paused, p.Paused)
 	set(&ep.Ordered, p.Ordered)
 }
 
@@ -394,6 +398,14 @@ func (e *Engine) checkURL(ctx context.Context, ep *surehook.Endpoint) error {
 		return surehook.Invalid("url", v.Reason)
 	}
 	return nil
+}
+
+// CheckURL tells whether an endpoint with this URL could be made, and gives its
+// canonical form.
+func (e *Engine) CheckURL(ctx context.Context, url string) (canonical string, err error) {
+	ep := &surehook.Endpoint{URL: url}
+	err = e.checkURL(ctx, ep)
+	return ep.URL, err
 }
 
 // canonical is checkURL without its look-up.

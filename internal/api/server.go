@@ -30,7 +30,11 @@ type Options struct {
 	// Operator tells whether a bearer token is that of the operator, who may do
 	// everything; there are no API keys then. nil: API keys.
 	Operator func(token string) bool
-	Now      func() time.Time // time.Now
+	Store    string // which store it is, for people
+	// Portal is where a tenant's portal is opened; "/portal/open", a path at whatever
+	// host the caller knows.
+	Portal string
+	Now    func() time.Time // time.Now
 }
 
 const (
@@ -52,6 +56,8 @@ type server struct {
 	api     huma.API
 	routes  *routes
 	ready   readiness
+	sums    *sums
+	started time.Time
 	flights flights
 	raw     map[string]rawRoute // by method and path
 	bodies  *semaphore.Weighted // memory for large bodies
@@ -71,6 +77,9 @@ func New(opt Options) *Handler {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
+	if opt.Portal == "" {
+		opt.Portal = "/portal/open"
+	}
 	if opt.MaxEventBytes == 0 {
 		opt.MaxEventBytes = 1 << 20
 	}
@@ -78,6 +87,8 @@ func New(opt Options) *Handler {
 		raw: make(map[string]rawRoute), bodies: semaphore.NewWeighted(bodyBudget)}
 	s.keys = newKeyCache(s.store, s.now, s.log)
 	s.types = newCatalogue(s.store, s.now, s.log)
+	s.sums = &sums{store: s.store, now: s.now}
+	s.started = s.now()
 	mux := &routes{ServeMux: http.NewServeMux()}
 	s.routes = mux
 	s.api = humago.New(mux, s.config())
@@ -89,6 +100,8 @@ func New(opt Options) *Handler {
 	s.admin()
 	s.partners()
 	s.erasures()
+	s.overviews()
+	s.sessions()
 	s.pages()
 	return &Handler{s}
 }

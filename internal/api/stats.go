@@ -7,11 +7,16 @@ import (
 	"github.com/surehook/surehook"
 )
 
-type statsIn struct {
-	ByWebhook
+// StatsWindow says what is summed.
+type StatsWindow struct {
 	Since time.Time `query:"since" doc:"A day ago by default"`
 	Until time.Time `query:"until" doc:"Now by default"`
 	Step  int       `query:"step_s" minimum:"60" maximum:"86400" default:"3600" doc:"Seconds a bucket"`
+}
+
+type statsIn struct {
+	ByWebhook
+	StatsWindow
 }
 
 // StatsBucket sums the attempts of one step of time.
@@ -22,6 +27,7 @@ type StatsBucket struct {
 	Failed    int64   `json:"failed"`
 	Dead      int64   `json:"dead"`
 	P50MS     float64 `json:"p50_ms"`
+	P95MS     float64 `json:"p95_ms"`
 	P99MS     float64 `json:"p99_ms"`
 }
 
@@ -38,6 +44,17 @@ func (s *server) stats(ctx context.Context, c *call, in *statsIn) (*statsOut, er
 	if err != nil {
 		return nil, err
 	}
+	return s.sum(ctx, surehook.StatsFilter{Endpoint: ep.Key}, in.StatsWindow)
+}
+
+type allStatsIn struct{ StatsWindow }
+
+// allStats sums over all endpoints that the caller sees.
+func (s *server) allStats(ctx context.Context, c *call, in *allStatsIn) (*statsOut, error) {
+	return s.sum(ctx, surehook.StatsFilter{For: c.viewer()}, in.StatsWindow)
+}
+
+func (s *server) sum(ctx context.Context, f surehook.StatsFilter, in StatsWindow) (*statsOut, error) {
 	until, since, step := in.Until, in.Since, time.Duration(in.Step)*time.Second
 	if until.IsZero() {
 		until = s.now()
@@ -51,7 +68,7 @@ func (s *server) stats(ctx context.Context, c *call, in *statsIn) (*statsOut, er
 	case until.Sub(since)/step > maxBuckets:
 		return nil, surehook.Invalid("step_s", "makes more than 1000 buckets of that window")
 	}
-	rows, err := s.store.Stats(ctx, ep.Key, since, until, step)
+	rows, err := s.sums.get(ctx, f, since, until, step)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +76,7 @@ func (s *server) stats(ctx context.Context, c *call, in *statsIn) (*statsOut, er
 	out.Body.Items = make([]StatsBucket, len(rows))
 	for i, b := range rows {
 		out.Body.Items[i] = StatsBucket{Start: stamp(b.Start), Attempts: b.Attempts, Succeeded: b.Succeeded, Failed: b.Failed, Dead: b.Dead,
-			P50MS: millis(b.P50), P99MS: millis(b.P99)}
+			P50MS: millis(b.P50), P95MS: millis(b.P95), P99MS: millis(b.P99)}
 	}
 	return out, nil
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"time"
@@ -70,6 +71,7 @@ type WebhookPatch struct {
 	Limits      opt[Limits]            `json:"limits,omitempty" required:"false" doc:"null: the profile's"`
 	Ordering    *string                `json:"ordering,omitempty" enum:"none,sequence" doc:"sequence orders the events that are accepted from then on"`
 	Enabled     *bool                  `json:"enabled,omitempty" doc:"true resets the count of failures"`
+	Paused      *bool                  `json:"paused,omitempty" doc:"true: nothing but tests is sent, and what is for the endpoint waits, until false"`
 }
 
 // WebhookView is an endpoint as it is shown: never with a secret.
@@ -91,10 +93,12 @@ type WebhookView struct {
 	Effective           Limits            `json:"effective_limits" doc:"Those that hold: its own, or else its profile's"`
 	Ordering            string            `json:"ordering" enum:"none,sequence"`
 	Enabled             bool              `json:"enabled"`
+	Paused              bool              `json:"paused" doc:"Nothing is sent; deliveries wait"`
 	DisabledReason      text              `json:"disabled_reason"`
 	ConsecutiveFailures int               `json:"consecutive_failures"`
 	FirstFailureAt      stamp             `json:"first_failure_at"`
 	LastFailureAt       stamp             `json:"last_failure_at"`
+	LastSuccessAt       stamp             `json:"last_success_at" doc:"Of a healthy endpoint it is from when its last trouble ended: its attempts tell the latest"`
 	PreviousSecretUntil stamp             `json:"previous_secret_until" doc:"A rotated secret signs beside the new one until then"`
 	CreatedAt           stamp             `json:"created_at"`
 	UpdatedAt           stamp             `json:"updated_at"`
@@ -123,8 +127,8 @@ const hidden = "[hidden]"
 func viewWebhook(c *call, e *surehook.Endpoint) WebhookView {
 	v := WebhookView{ID: e.ID, Scope: string(e.Scope()), TenantID: text(e.Tenant), PartnerID: text(e.Partner), URL: e.URL, Description: e.Description,
 		EventTypes: e.EventTypes, Subjects: e.Subjects, IdentityIDs: e.Identities, Profile: e.Profile, Envelope: string(engine.Envelope(e)),
-		Signature: e.Signature, Headers: e.Headers, Limits: viewLimits(e.Limits), Effective: viewLimits(engine.Effective(e)), Ordering: ordering(e.Ordered), Enabled: e.Enabled, DisabledReason: text(e.DisabledReason),
-		ConsecutiveFailures: e.Health.ConsecutiveFailures, FirstFailureAt: stamp(e.Health.FirstFailureAt), LastFailureAt: stamp(e.Health.LastFailureAt),
+		Signature: e.Signature, Headers: e.Headers, Limits: viewLimits(e.Limits), Effective: viewLimits(engine.Effective(e)), Ordering: ordering(e.Ordered), Enabled: e.Enabled, Paused: e.Limits.Paused, DisabledReason: text(e.DisabledReason),
+		ConsecutiveFailures: e.Health.ConsecutiveFailures, FirstFailureAt: stamp(e.Health.FirstFailureAt), LastFailureAt: stamp(e.Health.LastFailureAt), LastSuccessAt: stamp(e.Health.LastSuccessAt),
 		PreviousSecretUntil: stamp(e.Secrets.PreviousUntil), CreatedAt: stamp(e.CreatedAt), UpdatedAt: stamp(e.UpdatedAt)}
 	if c.may(surehook.PermWebhooksManage) {
 		return v
@@ -167,6 +171,8 @@ func (s *server) webhooks() {
 		summary: "End a rotation's overlap at once"}, s.revokeSecret)
 	route(s, op{method: "POST", path: "/v1/webhooks/{id}/test", id: "testWebhook", tag: tag, perm: manage, summary: "Make one attempt now",
 		about: "Sends webhook.test, waits for the answer and gives the attempt. Works on a disabled endpoint."}, s.testWebhook)
+	route(s, op{method: "POST", path: "/v1/check-url", id: "checkURL", tag: tag, perm: manage, summary: "Would this URL be taken?",
+		about: "Judged as when an endpoint is made, its name looked up; nothing is sent there, and nothing is stored."}, s.checkURL)
 	route(s, op{method: "GET", path: "/v1/webhooks/{id}/attempts", id: "listAttempts", tag: tag, perm: read, summary: "An endpoint's attempts, newest first"}, s.webhookAttempts)
 	route(s, op{method: "GET", path: "/v1/webhooks/{id}/stats", id: "webhookStats", tag: tag, perm: read, summary: "Counts and latency over time"}, s.stats)
 }
@@ -295,7 +301,7 @@ func (s *server) updateWebhook(ctx context.Context, c *call, in *updateIn) (*web
 		return nil, err
 	}
 	p := engine.Patch{URL: b.URL, Description: b.Description.patch(""), EventTypes: b.EventTypes.patch([]string{"*"}), Subjects: b.Subjects.patch(nil),
-		Identities: b.IdentityIDs.patch(nil), Profile: b.Profile, Headers: b.Headers.patch(nil), Enabled: b.Enabled}
+		Identities: b.IdentityIDs.patch(nil), Profile: b.Profile, Headers: b.Headers.patch(nil), Enabled: b.Enabled, Paused: b.Paused}
 	if b.Envelope != nil {
 		env := surehook.Envelope(*b.Envelope)
 		p.Envelope = &env
@@ -370,6 +376,34 @@ func (s *server) revokeSecret(ctx context.Context, c *call, in *ByWebhook) (*non
 	}
 	_, err := s.e.RevokePrevious(ctx, in.ID, c.actor())
 	return nil, err
+}
+
+type checkURLIn struct {
+	Body struct {
+		URL string `json:"url" maxLength:"2048"`
+	}
+}
+
+type checkURLOut struct {
+	Body struct {
+		URL     string `json:"url,omitempty" doc:"In the form that is stored"`
+		Allowed bool   `json:"allowed"`
+		Reason  string `json:"reason,omitempty" doc:"Why not, for people"`
+	}
+}
+
+func (s *server) checkURL(ctx context.Context, _ *call, in *checkURLIn) (*checkURLOut, error) {
+	out := &checkURLOut{}
+	canonical, err := s.e.CheckURL(ctx, in.Body.URL)
+	if e, ok := errors.AsType[*surehook.Error](err); ok && e.Code == surehook.InvalidRequest {
+		out.Body.Reason = e.Message
+		if len(e.Fields) > 0 {
+			out.Body.Reason = e.Fields[0].Message
+		}
+		return out, nil
+	}
+	out.Body.URL, out.Body.Allowed = canonical, err == nil
+	return out, err
 }
 
 type testIn struct {

@@ -204,7 +204,7 @@ func useEverything(t *testing.T, s *Store, event int64) {
 		use(s.Replayable(ctx, 101, surehook.ReplayFilter{Status: status}, 0, 10))
 		use(s.Replayable(ctx, 50, surehook.ReplayFilter{Status: status}, 0, 10))
 	}
-	use(s.Stats(ctx, 50, now.Add(-time.Hour), now, time.Minute))
+	use(s.Stats(ctx, surehook.StatsFilter{Endpoint: 50}, now.Add(-time.Hour), now, time.Minute))
 	use(s.Event(ctx, nil, "e7"))
 	use(s.Event(ctx, &tenant, "e10"))
 	use(s.EventByKey(ctx, event))

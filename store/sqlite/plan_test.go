@@ -119,7 +119,7 @@ func useEverything(t *testing.T, s *Store) {
 	for status := range replayableBy {
 		use(s.Replayable(ctx, d.EndpointKey, surehook.ReplayFilter{Since: now.Add(-time.Hour), Until: now.Add(time.Hour), Status: status}, 0, 10))
 	}
-	use(s.Stats(ctx, d.EndpointKey, now.Add(-time.Hour), now, time.Minute))
+	use(s.Stats(ctx, surehook.StatsFilter{Endpoint: d.EndpointKey}, now.Add(-time.Hour), now, time.Minute))
 	use(s.Due(ctx))
 	use(s.PendingCount(ctx))
 	use(s.Event(ctx, nil, "e1"))

@@ -228,16 +228,16 @@ func endpointStats(e *env) {
 	e.record(test)
 	e.clock.Advance(time.Minute)
 	put(ep, surehook.Finish, time.Millisecond) // at the end of the window: out
-	got, err := e.s.Stats(e.ctx, ep.Key, start, start.Add(3*time.Minute), time.Minute)
+	got, err := e.s.Stats(e.ctx, surehook.StatsFilter{Endpoint: ep.Key}, start, start.Add(3*time.Minute), time.Minute)
 	e.ok(err)
 	e.same("buckets", got, []surehook.StatsBucket{
-		{Start: start, Attempts: 100, Succeeded: 100, P50: 50 * time.Millisecond, P99: 99 * time.Millisecond},
+		{Start: start, Attempts: 100, Succeeded: 100, P50: 50 * time.Millisecond, P95: 95 * time.Millisecond, P99: 99 * time.Millisecond},
 		{Start: start.Add(time.Minute)},
-		{Start: start.Add(2 * time.Minute), Attempts: 2, Failed: 1, Dead: 1, P50: time.Second, P99: 3 * time.Second},
+		{Start: start.Add(2 * time.Minute), Attempts: 2, Failed: 1, Dead: 1, P50: time.Second, P95: 3 * time.Second, P99: 3 * time.Second},
 	})
-	got, err = e.s.Stats(e.ctx, ep.Key, start.Add(-48*time.Hour), start.Add(-47*time.Hour), time.Hour)
+	got, err = e.s.Stats(e.ctx, surehook.StatsFilter{Endpoint: ep.Key}, start.Add(-48*time.Hour), start.Add(-47*time.Hour), time.Hour)
 	e.ok(err)
 	e.same("before", got[0].Attempts, int64(0))
-	_, err = e.s.Stats(e.ctx, ep.Key, start, start, time.Minute)
+	_, err = e.s.Stats(e.ctx, surehook.StatsFilter{Endpoint: ep.Key}, start, start, time.Minute)
 	e.code(err, surehook.InvalidRequest)
 }

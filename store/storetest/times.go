@@ -35,7 +35,7 @@ func timeZones(e *env) {
 		ls, err := e.s.ListDeadLetters(e.ctx, surehook.DeadLetterFilter{Since: since, Until: until}, surehook.Page{Limit: 10})
 		e.ok(err)
 		e.same("letters", len(ls), 1)
-		bs, err := e.s.Stats(e.ctx, ep.Key, since, until, time.Hour)
+		bs, err := e.s.Stats(e.ctx, surehook.StatsFilter{Endpoint: ep.Key}, since, until, time.Hour)
 		e.ok(err)
 		e.same("attempts", bs[0].Attempts, int64(1))
 	}

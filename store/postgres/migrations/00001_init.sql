@@ -255,6 +255,20 @@ CREATE TABLE surehook.api_keys (
     last_used_at bigint NOT NULL
 );
 
+-- Sessions of the console and of tenants' portals, and links that become one.
+CREATE TABLE surehook.sessions (
+    hash        bytea PRIMARY KEY, -- SHA-256 of the token that the browser holds
+    id          text NOT NULL,
+    kind        text NOT NULL, -- console, link, portal
+    key_hash    bytea NOT NULL, -- of the API key in whose name it asks
+    tenant      text NOT NULL,
+    permissions text NOT NULL,
+    created_at  bigint NOT NULL,
+    used_at     bigint NOT NULL,
+    expires_at  bigint NOT NULL
+);
+CREATE INDEX sessions_expires ON surehook.sessions (expires_at);
+
 CREATE TABLE surehook.event_types (
     name        text COLLATE "C" PRIMARY KEY,
     description text NOT NULL,
