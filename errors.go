@@ -17,6 +17,8 @@ const (
 	Conflict       ErrorCode = "conflict"
 	LimitReached   ErrorCode = "webhook_limit_reached"
 	TooLarge       ErrorCode = "payload_too_large"
+	CursorExpired  ErrorCode = "cursor_expired"    // events behind it left their inbox unread
+	NotAlive       ErrorCode = "session_not_alive" // it was closed, or idle for too long
 	Unavailable    ErrorCode = "store_unavailable" // try again later; nothing was changed, or the outcome is unknown
 	Stopping       ErrorCode = "stopping"
 	Internal       ErrorCode = "internal"

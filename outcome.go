@@ -22,6 +22,8 @@ const (
 	EventUnavailable  Code = "event_unavailable"  // the event's bytes are gone (retention, erasure)
 	EndpointDisabled  Code = "endpoint_disabled"  // disabled while the delivery waited
 	PayloadTooLarge   Code = "payload_too_large"  // the rendered body is over the profile's bound
+	InboxFull         Code = "inbox_full"         // the inbox held more than it may, and this was its oldest
+	SessionEnded      Code = "session_ended"      // the session ended before it was pulled
 	Crashed           Code = "crashed"            // the row was lost with its process too often
 )
 
@@ -30,7 +32,7 @@ const (
 // so it is this process's settings that refuse it, and those may be put right.
 func (c Code) Final() bool {
 	switch c {
-	case EventUnavailable, EndpointDisabled, PayloadTooLarge, Crashed:
+	case EventUnavailable, EndpointDisabled, PayloadTooLarge, InboxFull, SessionEnded, Crashed:
 		return true
 	}
 	return false

@@ -16,6 +16,8 @@ import (
 type Store interface {
 	Appender
 	Queue
+	Inboxes
+	PullSessions
 	Endpoints
 	Sessions
 	History

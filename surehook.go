@@ -106,6 +106,7 @@ const (
 	ReasonFailing    = "failing"
 	ReasonGone       = "gone"
 	ReasonURLChanged = "url_changed"
+	ReasonSession    = "session_not_alive" // the session whose inbox it fed has ended
 )
 
 // Endpoint is a receiver: where to send, what, how, and how it has been doing.
@@ -115,7 +116,9 @@ type Endpoint struct {
 	Version        int64  // goes up with each change of URL, secret, enablement or filter
 	Tenant         string // set: tenant scope
 	Partner        string // set, and Tenant empty: partner scope
-	URL            string
+	URL            string // empty where Inbox is set
+	Inbox          int64  // where its events wait until they are pulled: its own or a session's; 0: they are sent to URL
+	Urgency        string // what goes with each of its pulled events, as whoever made it said; mostly empty
 	Description    string
 	EventTypes     []string // "*", exact names, or a trailing ".*"
 	Subjects       []string // empty: no filter; a trailing "*" is a prefix
@@ -310,6 +313,7 @@ type APIKey struct {
 const (
 	PermEventsWrite    = "events:write"
 	PermWebhooksManage = "webhooks:manage"
+	PermEventsPull     = "events:pull" // take events out of inboxes, and have sessions
 	PermRead           = "read"
 	PermAdmin          = "admin" // keys, tenants, event types, audit log
 )

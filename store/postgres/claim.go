@@ -277,13 +277,23 @@ func (s *Store) end(ctx context.Context, tx pgx.Tx, endpoint int64, rows []sureh
 		events[i] = rows[i].EventKey
 	}
 	gone, err := tx.Query(ctx, s.q(`DELETE FROM surehook.pending WHERE endpoint_key = $1 AND event_key = ANY($2)
-		RETURNING coalesce(order_key, 0)`), endpoint, events)
+		RETURNING coalesce(order_key, 0), coalesce(inbox, 0)`), endpoint, events)
 	if err != nil {
 		return err
 	}
 	var orders row.Sequences
-	var order int64
-	if _, err := pgx.ForEachRow(gone, []any{&order}, func() error { orders.Add(endpoint, order); return nil }); err != nil {
+	var order, inbox, its int64
+	dropped := 0
+	if _, err := pgx.ForEachRow(gone, []any{&order, &its}, func() error {
+		orders.Add(endpoint, order)
+		if its != 0 {
+			inbox, dropped = its, dropped+1
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	if err := s.dropped(ctx, tx, inbox, dropped); err != nil {
 		return err
 	}
 	if letters {

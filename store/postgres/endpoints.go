@@ -24,15 +24,18 @@ func (s *Store) CreateEndpoint(ctx context.Context, e *surehook.Endpoint, most i
 		if made.Key, err = s.key(ctx, tx, now); err != nil {
 			return err
 		}
+		if err := s.feed(ctx, tx, &made); err != nil {
+			return err
+		}
 		made.Version, made.UpdatedAt = 1, at(now)
 		if made.CreatedAt.IsZero() {
 			made.CreatedAt = made.UpdatedAt
 		}
 		tag, err := tx.Exec(ctx, s.q(`INSERT INTO surehook.endpoints (key, id, version, changed, tenant, partner, url, description, event_types, subjects,
 			identities, profile, envelope, signature, headers, limits, ordered, enabled, disabled_reason, consecutive_failures,
-			first_failure_at, last_failure_at, last_success_at, created_at, updated_at)
-			VALUES ($1, $2, 0, 0, '', '', '', '', '', '', '', '', '', '', '', '', false, false, '', 0, 0, 0, 0, 0, 0)
-			ON CONFLICT (id) DO NOTHING`), made.Key, made.ID)
+			first_failure_at, last_failure_at, last_success_at, created_at, updated_at, inbox)
+			VALUES ($1, $2, 0, 0, '', '', '', '', '', '', '', '', '', '', '', '', false, false, '', 0, 0, 0, 0, 0, 0, $3)
+			ON CONFLICT (id) DO NOTHING`), made.Key, made.ID, made.Inbox)
 		if err != nil {
 			return err
 		}
@@ -44,7 +47,7 @@ func (s *Store) CreateEndpoint(ctx context.Context, e *surehook.Endpoint, most i
 	if err != nil {
 		return err
 	}
-	e.Key, e.Version, e.CreatedAt, e.UpdatedAt = made.Key, made.Version, made.CreatedAt, made.UpdatedAt
+	e.Key, e.Version, e.Inbox, e.CreatedAt, e.UpdatedAt = made.Key, made.Version, made.Inbox, made.CreatedAt, made.UpdatedAt
 	return nil
 }
 
@@ -110,7 +113,7 @@ func (s *Store) UpdateEndpoint(ctx context.Context, id string, change func(*sure
 			return err
 		}
 		// What is the store's to say stays as it was.
-		e.Key, e.ID, e.CreatedAt, e.Deleted = stored.Key, stored.ID, stored.CreatedAt, false
+		e.Key, e.ID, e.Inbox, e.CreatedAt, e.Deleted = stored.Key, stored.ID, stored.Inbox, stored.CreatedAt, false
 		e.Version, e.UpdatedAt = stored.Version+1, at(now)
 		if stored.Ordered && !e.Ordered {
 			if err := s.disorder(ctx, tx, key, now); err != nil {
@@ -151,11 +154,11 @@ func (s *Store) putEndpoint(ctx context.Context, tx pgx.Tx, e *surehook.Endpoint
 	if _, err := tx.Exec(ctx, s.q(`UPDATE surehook.endpoints SET version = $2, tenant = $3, partner = $4, url = $5, description = $6, event_types = $7,
 		subjects = $8, identities = $9, profile = $10, envelope = $11, signature = $12, headers = $13, limits = $14, enabled = $15,
 		disabled_reason = $16, consecutive_failures = $17, first_failure_at = $18, last_failure_at = $19, last_success_at = $20,
-		created_at = $21, updated_at = $22, ordered = $23 WHERE key = $1`),
+		created_at = $21, updated_at = $22, ordered = $23, urgency = $24 WHERE key = $1`),
 		e.Key, e.Version, e.Tenant, e.Partner, e.URL, e.Description, row.List(e.EventTypes),
 		row.List(e.Subjects), row.List(e.Identities), e.Profile, string(e.Envelope), e.Signature, row.Headers(e.Headers), limits, e.Enabled,
 		e.DisabledReason, e.Health.ConsecutiveFailures, millis(e.Health.FirstFailureAt), millis(e.Health.LastFailureAt), millis(e.Health.LastSuccessAt),
-		millis(e.CreatedAt), millis(e.UpdatedAt), e.Ordered); err != nil {
+		millis(e.CreatedAt), millis(e.UpdatedAt), e.Ordered, e.Urgency); err != nil {
 		return err
 	}
 	if _, err := tx.Exec(ctx, s.q(`INSERT INTO surehook.endpoint_secrets (endpoint_key, secret_enc, prev_secret_enc, prev_until) VALUES ($1, $2, $3, $4)

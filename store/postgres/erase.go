@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -50,7 +51,7 @@ func (s *Store) eraseKeys(ctx context.Context, tx pgx.Tx, keys []int64, now int6
 	if err != nil {
 		return err
 	}
-	if err := s.endRows(ctx, tx, rows, now); err != nil {
+	if err := s.endRows(ctx, tx, rows, surehook.EventUnavailable, now); err != nil {
 		return err
 	}
 	out.Events, out.Deliveries = int(cleared.RowsAffected()), len(rows)
@@ -87,14 +88,15 @@ func (s *Store) erasing(ctx context.Context, tx pgx.Tx, sel surehook.Erasure, li
 	return keys, next, err
 }
 
-// endRows ends locked rows of any endpoints whose events are gone.
-func (s *Store) endRows(ctx context.Context, tx pgx.Tx, rows []surehook.Delivery, now int64) error {
+// endRows ends locked rows of any endpoints.
+func (s *Store) endRows(ctx context.Context, tx pgx.Tx, rows []surehook.Delivery, code surehook.Code, now int64) error {
 	byEndpoint := make(map[int64][]surehook.Delivery)
 	for _, d := range rows {
 		byEndpoint[d.EndpointKey] = append(byEndpoint[d.EndpointKey], d)
 	}
-	for endpoint, rows := range byEndpoint {
-		if err := s.end(ctx, tx, endpoint, rows, surehook.EventUnavailable, now, true, len(rows)); err != nil {
+	for _, endpoint := range slices.Sorted(maps.Keys(byEndpoint)) {
+		rows := byEndpoint[endpoint]
+		if err := s.end(ctx, tx, endpoint, rows, code, now, true, len(rows)); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/surehook/surehook"
 )
 
 // ownDays are the tenants that say themselves how long their events are kept.
@@ -272,7 +274,7 @@ func (s *Store) PruneTenant(ctx context.Context, tenant string, before time.Time
 			return err
 		}
 		more = len(keys) == limit
-		if err := s.endRows(ctx, tx, rows, now); err != nil {
+		if err := s.endRows(ctx, tx, rows, surehook.EventUnavailable, now); err != nil {
 			return err
 		}
 		_, err = tx.Exec(ctx, s.q(`DELETE FROM surehook.dead_letters WHERE event_key = ANY($1)`), keys) // of those rows: they go with their events
@@ -292,7 +294,7 @@ func (s *Store) pruneDeliveries(ctx context.Context, tx pgx.Tx, from, below int6
 	if err != nil {
 		return 0, err
 	}
-	return len(all), s.endRows(ctx, tx, all, now)
+	return len(all), s.endRows(ctx, tx, all, surehook.EventUnavailable, now)
 }
 
 func (s *Store) hasDay(ctx context.Context, tx querier, table string, day int64) (there bool, err error) {

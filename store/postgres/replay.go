@@ -134,7 +134,8 @@ func (s *Store) requeue(ctx context.Context, tx pgx.Tx, endpoint int64, found ma
 		return nil, err
 	}
 	if len(free) > 0 {
-		if _, err := tx.Exec(ctx, s.q(`UPDATE surehook.pending SET due = $3, first_attempt = attempt + 1 WHERE endpoint_key = $1 AND event_key = ANY($2)`),
+		if _, err := tx.Exec(ctx, s.q(`UPDATE surehook.pending SET due = $3, first_attempt = attempt + 1, inbox = NULL, number = NULL
+			WHERE endpoint_key = $1 AND event_key = ANY($2)`),
 			endpoint, free, now); err != nil {
 			return nil, err
 		}

@@ -166,6 +166,9 @@ func (s *Store) end(c *conn, rows []surehook.Delivery, code surehook.Code, now t
 			return err
 		}
 		orders.Add(d.EndpointKey, order)
+		if err := dropping(c, d); err != nil {
+			return err
+		}
 		if _, err := c.exec(`DELETE FROM pending WHERE event_key = ? AND endpoint_key = ? AND owner IS NULL`, d.EventKey, d.EndpointKey); err != nil {
 			return err
 		}

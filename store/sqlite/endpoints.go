@@ -22,13 +22,16 @@ func (s *Store) CreateEndpoint(_ context.Context, e *surehook.Endpoint, limit in
 			return orConflict(err, "a webhook with this id exists")
 		}
 		row.Key, row.Version, row.UpdatedAt = s.keys.take(1), 1, at(millis(s.now()))
+		if err := feed(c, &row); err != nil {
+			return err
+		}
 		if row.CreatedAt.IsZero() {
 			row.CreatedAt = row.UpdatedAt
 		}
 		if _, err := c.exec(`INSERT INTO endpoints (key, id, version, changed, tenant, partner, url, description, event_types, subjects,
 			identities, profile, envelope, signature, headers, limits, ordered, enabled, disabled_reason, consecutive_failures,
-			first_failure_at, last_failure_at, last_success_at, created_at, updated_at)
-			VALUES (?,?,0,0,'','','','','','','','','','','','',0,0,'',0,0,0,0,0,0)`, row.Key, row.ID); err != nil {
+			first_failure_at, last_failure_at, last_success_at, created_at, updated_at, inbox)
+			VALUES (?,?,0,0,'','','','','','','','','','','','',0,0,'',0,0,0,0,0,0,?)`, row.Key, row.ID, row.Inbox); err != nil {
 			return err
 		}
 		return s.putEndpoint(c, &row, a)
@@ -36,7 +39,7 @@ func (s *Store) CreateEndpoint(_ context.Context, e *surehook.Endpoint, limit in
 	if err != nil {
 		return err
 	}
-	e.Key, e.Version, e.CreatedAt, e.UpdatedAt = row.Key, row.Version, row.CreatedAt, row.UpdatedAt
+	e.Key, e.Version, e.Inbox, e.CreatedAt, e.UpdatedAt = row.Key, row.Version, row.Inbox, row.CreatedAt, row.UpdatedAt
 	return nil
 }
 
@@ -85,7 +88,7 @@ func (s *Store) UpdateEndpoint(_ context.Context, id string, change func(*sureho
 			return refused
 		}
 		// What is the store's to say stays as it was.
-		e.Key, e.ID, e.CreatedAt, e.Deleted = stored.Key, stored.ID, stored.CreatedAt, false
+		e.Key, e.ID, e.Inbox, e.CreatedAt, e.Deleted = stored.Key, stored.ID, stored.Inbox, stored.CreatedAt, false
 		e.Version, e.UpdatedAt = stored.Version+1, at(millis(s.now()))
 		if stored.Ordered && !e.Ordered {
 			if err := disorder(c, stored.Key, s.now()); err != nil {
@@ -117,11 +120,11 @@ func (s *Store) putEndpoint(c *conn, e *surehook.Endpoint, a *surehook.AuditEntr
 	if _, err := c.exec(`UPDATE endpoints SET version = ?, tenant = ?, partner = ?, url = ?, description = ?, event_types = ?, subjects = ?,
 		identities = ?, profile = ?, envelope = ?, signature = ?, headers = ?, limits = ?, enabled = ?, disabled_reason = ?,
 		consecutive_failures = ?, first_failure_at = ?, last_failure_at = ?, last_success_at = ?, created_at = ?, updated_at = ?,
-		ordered = ? WHERE key = ?`,
+		ordered = ?, urgency = ? WHERE key = ?`,
 		e.Version, e.Tenant, e.Partner, e.URL, e.Description, e.EventTypes, e.Subjects,
 		e.Identities, e.Profile, string(e.Envelope), e.Signature, row.Headers(e.Headers), limits, e.Enabled, e.DisabledReason,
 		e.Health.ConsecutiveFailures, e.Health.FirstFailureAt, e.Health.LastFailureAt, e.Health.LastSuccessAt, e.CreatedAt, e.UpdatedAt,
-		e.Ordered, e.Key); err != nil {
+		e.Ordered, e.Urgency, e.Key); err != nil {
 		return err
 	}
 	if _, err := c.exec(`INSERT INTO endpoint_secrets (endpoint_key, secret_enc, prev_secret_enc, prev_until) VALUES (?1,?2,?3,?4)

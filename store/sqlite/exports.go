@@ -56,6 +56,8 @@ var exports = map[string]export{
 		as: map[string]string{"key": timeKey(`x.created_at`, `x.key`), "id": `CASE WHEN x.alias <> '' THEN x.id || ' ' || x.tenant ELSE x.id END`}},
 	"pending": {from: `pending` + eventOf, order: []string{`x.event_key`, `x.endpoint_key`},
 		as: map[string]string{"event_key": timeKey(`e.created_at`, `x.event_key`), "size": `ifnull(length(e.data), 0)`}},
+	"inboxes":       {from: `inboxes x`, order: []string{`x.key`}},
+	"pull_sessions": {from: `pull_sessions x`, order: []string{`x.key`}},
 	"attempts": {from: `attempts` + eventOf, order: []string{`x.event_key`, `x.endpoint_key`, `x.number`, `x.key`},
 		as: map[string]string{"key": timeKey(`max(x.created_at, ifnull(e.created_at, 0))`, `x.key`), "event_key": timeKey(attemptedAt, `x.event_key`)}},
 	"dead_letters": {from: `dead_letters` + eventOf, order: []string{`x.key`},

@@ -77,7 +77,7 @@ func (s *Store) requeue(c *conn, event, endpoint int64, now time.Time) (bool, er
 	case err != nil || owned:
 		return false, err
 	case found:
-		_, err = c.exec(`UPDATE pending SET due = ?, first_attempt = attempt + 1 WHERE event_key = ? AND endpoint_key = ? AND owner IS NULL`, now, event, endpoint)
+		_, err = c.exec(`UPDATE pending SET due = ?, first_attempt = attempt + 1, inbox = NULL, number = NULL WHERE event_key = ? AND endpoint_key = ? AND owner IS NULL`, now, event, endpoint)
 		return err == nil, err
 	}
 	attempt, err := c.int64(`SELECT ifnull(max(number), 0) FROM attempts WHERE event_key = ? AND endpoint_key = ?`, event, endpoint)

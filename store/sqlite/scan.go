@@ -27,7 +27,7 @@ func scanEvent(st *sqlite3.Stmt, i int) (*surehook.Event, error) {
 // endpointColumns are an endpoint with its secrets, in the order of scanEndpoint.
 const endpointColumns = `e.key, e.id, e.version, e.tenant, e.partner, e.url, e.description, e.event_types, e.subjects,
 	e.identities, e.profile, e.envelope, e.signature, e.headers, e.limits, e.enabled, e.disabled_reason,
-	e.consecutive_failures, e.first_failure_at, e.last_failure_at, e.last_success_at, e.created_at, e.updated_at, e.deleted, e.ordered,
+	e.consecutive_failures, e.first_failure_at, e.last_failure_at, e.last_success_at, e.created_at, e.updated_at, e.deleted, e.ordered, e.inbox, e.urgency,
 	ifnull(s.secret_enc, ''), ifnull(s.prev_secret_enc, ''), ifnull(s.prev_until, 0)`
 
 const fromEndpoints = ` FROM endpoints e LEFT JOIN endpoint_secrets s ON s.endpoint_key = e.key`
@@ -41,8 +41,8 @@ func scanEndpoint(st *sqlite3.Stmt) (*surehook.Endpoint, error) {
 		Health: surehook.Health{ConsecutiveFailures: st.ColumnInt(17), FirstFailureAt: at(st.ColumnInt64(18)),
 			LastFailureAt: at(st.ColumnInt64(19)), LastSuccessAt: at(st.ColumnInt64(20))},
 		CreatedAt: at(st.ColumnInt64(21)), UpdatedAt: at(st.ColumnInt64(22)), Deleted: st.ColumnBool(23),
-		Ordered: st.ColumnBool(24),
-		Secrets: surehook.Secrets{Current: st.ColumnText(25), Previous: st.ColumnText(26), PreviousUntil: at(st.ColumnInt64(27))},
+		Ordered: st.ColumnBool(24), Inbox: st.ColumnInt64(25), Urgency: st.ColumnText(26),
+		Secrets: surehook.Secrets{Current: st.ColumnText(27), Previous: st.ColumnText(28), PreviousUntil: at(st.ColumnInt64(29))},
 	}
 	var err error
 	for i, to := range []*[]string{&e.EventTypes, &e.Subjects, &e.Identities} {

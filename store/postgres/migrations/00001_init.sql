@@ -84,6 +84,8 @@ CREATE TABLE surehook.owners (
 -- What is still to do: one row per event and endpoint, gone when it succeeded.
 -- owner is the epoch of the node that holds the row, NULL when it is free.
 -- order_key names the sequence that the row waits in, at an ordered endpoint.
+-- inbox and number are its place where it waits to be pulled; it is due then until
+-- it has one.
 CREATE TABLE surehook.pending (
     event_key     bigint NOT NULL,
     endpoint_key  bigint NOT NULL,
@@ -96,6 +98,8 @@ CREATE TABLE surehook.pending (
     first_attempt integer NOT NULL,
     lost          integer NOT NULL DEFAULT 0,
     size          integer NOT NULL,
+    inbox         bigint,
+    number        bigint,
     PRIMARY KEY (event_key, endpoint_key)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0,
     autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 50000);
@@ -103,6 +107,7 @@ CREATE INDEX pending_due ON surehook.pending (endpoint_key, due, event_key) WHER
 CREATE INDEX pending_order ON surehook.pending (endpoint_key, order_key, sequence) WHERE order_key IS NOT NULL;
 CREATE INDEX pending_order_out ON surehook.pending (endpoint_key, order_key) WHERE order_key IS NOT NULL AND owner IS NOT NULL;
 CREATE INDEX pending_again ON surehook.pending (endpoint_key, event_key) WHERE first_attempt > 1; -- replayed
+CREATE INDEX pending_inbox ON surehook.pending (inbox, number) INCLUDE (size) WHERE inbox IS NOT NULL;
 CREATE INDEX pending_suspect ON surehook.pending (owner) WHERE lost >= 3;
 
 -- Events whose endpoints are still to be chosen. xid tells which endpoints are
@@ -198,12 +203,15 @@ CREATE TABLE surehook.endpoints (
     created_at           bigint NOT NULL,
     updated_at           bigint NOT NULL,
     deleted              boolean NOT NULL DEFAULT false,
+    inbox                bigint NOT NULL DEFAULT 0,
+    urgency              text NOT NULL DEFAULT '',
     made_at              bigint NOT NULL DEFAULT surehook.clock(),
     made_in              pg_snapshot NOT NULL DEFAULT pg_current_snapshot() -- what was committed before it
 );
 CREATE INDEX endpoints_changed ON surehook.endpoints (changed);
 CREATE INDEX endpoints_scope ON surehook.endpoints (tenant, partner) WHERE NOT deleted;
 CREATE INDEX endpoints_failing ON surehook.endpoints (key) WHERE consecutive_failures >= 10 AND enabled AND NOT deleted;
+CREATE INDEX endpoints_inbox ON surehook.endpoints (inbox) WHERE inbox <> 0 AND NOT deleted;
 CREATE INDEX endpoints_made ON surehook.endpoints (made_at);
 
 CREATE TABLE surehook.endpoint_secrets (
@@ -212,6 +220,29 @@ CREATE TABLE surehook.endpoint_secrets (
     prev_secret_enc text NOT NULL,
     prev_until      bigint NOT NULL
 );
+
+-- Where events wait to be pulled: an endpoint's own or a session's, by its key.
+-- Whoever gives out numbers has the row locked.
+CREATE TABLE surehook.inboxes (
+    key     bigint PRIMARY KEY,
+    last    bigint NOT NULL DEFAULT 0, -- the last number that was given out
+    dropped bigint NOT NULL DEFAULT 0  -- rows that left it unfinished
+);
+
+CREATE TABLE surehook.pull_sessions (
+    key        bigint PRIMARY KEY, -- also of its inbox
+    tenant     text NOT NULL,
+    partner    text NOT NULL,
+    id         text NOT NULL,
+    created_at bigint NOT NULL,
+    seen_at    bigint NOT NULL,
+    ended_at   bigint NOT NULL,
+    end_reason text NOT NULL
+);
+CREATE UNIQUE INDEX pull_sessions_live ON surehook.pull_sessions (tenant, partner, id) WHERE ended_at = 0;
+CREATE INDEX pull_sessions_id ON surehook.pull_sessions (tenant, partner, id, key);
+CREATE INDEX pull_sessions_seen ON surehook.pull_sessions (seen_at) WHERE ended_at = 0;
+CREATE INDEX pull_sessions_ended ON surehook.pull_sessions (ended_at) WHERE ended_at > 0;
 
 CREATE TABLE surehook.tenants (
     key         bigint PRIMARY KEY,
