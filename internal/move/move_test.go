@@ -165,7 +165,7 @@ func fill(t *testing.T, events int) *filled {
 		INSERT INTO outbox (id, tenant, event_id, type, identity, owner, subjects, occurred_at, trace, about, data)
 			SELECT key - 1, 't1', 'evt_outbox', 'one.late', '', '', '["a1"]', 5, '', '', x'31' FROM endpoints WHERE id = '`+f.ids["younger"]+`';
 		UPDATE attempts SET error = 'a' || char(0) || 'b' WHERE key = (SELECT min(key) FROM attempts);
-		INSERT INTO sessions (key, tenant, partner, id, created_at, seen_at, ended_at, end_reason) VALUES (77, 't1', '', 'agent', 1, 2, 3, 'idle');
+		INSERT INTO pull_sessions (key, tenant, partner, id, created_at, seen_at, ended_at, end_reason) VALUES (77, 't1', '', 'agent', 1, 2, 3, 'idle');
 		INSERT INTO inboxes (key, last, dropped) VALUES (77, 3, 1);
 		UPDATE endpoints SET inbox = 77, urgency = 'fyi' WHERE id = '`+f.ids["disabled"]+`';
 		UPDATE events SET data = NULL WHERE id = 'bulk-1';
