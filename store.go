@@ -29,6 +29,7 @@ type Store interface {
 	Settings
 	Retention
 	Erasing
+	Polls
 	Health(ctx context.Context) error // nil when the store can be written
 	// Counts is what the whole store looks like, for metrics.
 	Counts(ctx context.Context) (Counts, error)

@@ -126,6 +126,7 @@ func fill(t *testing.T, events int) *filled {
 		f.must(t, e.PutTenant(t.Context(), &tenant, "tenant.create", by))
 	}
 	f.must(t, e.PutPartner(t.Context(), &surehook.Partner{ID: "p-1", Name: "a partner"}, by))
+	f.must(t, store.WatchPoll(t.Context(), "local-gh", "github:o/r#1", "sen_1", []byte(`{"start":"2026-01-01T00:00:00Z"}`), time.Minute))
 	for name, w := range map[string]engine.Webhook{
 		"ok":       {URL: "/ok", EventTypes: []string{"bulk.*", "one.*"}, Headers: map[string]string{"X-A": "ü\""}},
 		"tenant":   {URL: "/tenant", Tenant: "t1", EventTypes: []string{"one.*"}, Subjects: []string{"a*"}, Signature: "v1a"},

@@ -94,5 +94,6 @@ var Tables = []Table{
 	table("replays", of(Key, "key"), of(Text, "id"), of(Int, "endpoint_key", "since", "until"), of(Text, "status", "state"), of(Key, "cursor"),
 		of(Int, "scanned", "queued", "total"), of(Said, "error"), of(Moment, "created_at"), of(Int, "updated_at")),
 	table("audit_log", of(Key, "key"), of(Moment, "at"), of(Text, "actor", "action", "target", "tenant"), of(Said, "request_id", "details")),
+	table("polls", of(Text, "provider", "subject"), of(List, "sentinels"), of(Bytes, "state"), of(Int, "due"), of(Int32, "failures"), of(Said, "error")),
 	table("idempotency", of(Text, "scope", "name"), of(Bytes, "request_hash", "answer"), of(Int, "created_at")),
 }

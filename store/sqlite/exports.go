@@ -47,6 +47,7 @@ var exports = map[string]export{
 	"endpoints":        {from: `endpoints x`, order: []string{`x.key`}, as: map[string]string{"made_at": `x.key`}},
 	"endpoint_secrets": {from: `endpoint_secrets x`, order: []string{`x.endpoint_key`}},
 	"owners":           {from: `owners x`, order: []string{`x.tenant`, `x.owner`}},
+	"polls":            {from: `polls x`, order: []string{`x.provider`, `x.subject`}},
 	"idempotency":      {from: `idempotency x`, order: []string{`x.scope`, `x.name`}},
 	"partner_changes": {from: `tenants x`, where: `x.partner <> ''`, order: []string{`x.id`},
 		as: map[string]string{"tenant": `x.id`, "changed": `(SELECT value FROM counters WHERE name = 'config')`}},

@@ -17,3 +17,8 @@ var ErrLastAdmin = surehook.Errorf(surehook.Conflict, "this is the last admin ke
 func Admin(k *surehook.APIKey) bool {
 	return k.RevokedAt.IsZero() && k.Tenant == "" && slices.Contains(k.Permissions, surehook.PermAdmin)
 }
+
+// TooManyWatch refuses another sentinel on a subject.
+func TooManyWatch() error {
+	return surehook.Errorf(surehook.LimitReached, "%d sentinels watch this subject already", surehook.MaxPollSentinels)
+}

@@ -264,6 +264,19 @@ CREATE TABLE surehook.partners (
     updated_at bigint NOT NULL
 );
 
+-- How far providers that look for events themselves have looked at each subject.
+CREATE TABLE surehook.polls (
+    provider  text NOT NULL,
+    subject   text NOT NULL,
+    sentinels text NOT NULL, -- JSON list of the ids of those that watch it
+    state     bytea NOT NULL,
+    due       bigint NOT NULL,
+    failures  integer NOT NULL,
+    error     text NOT NULL,
+    PRIMARY KEY (provider, subject)
+);
+CREATE INDEX polls_due ON surehook.polls (provider, due);
+
 -- When a tenant's partner last changed, by counters.config; also of tenants that
 -- are deleted. Nodes follow it.
 CREATE TABLE surehook.partner_changes (
