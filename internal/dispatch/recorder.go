@@ -12,7 +12,7 @@ import (
 const (
 	recordBatch   = 256
 	recordBusy    = 16 // outcomes in the last batch, from which on the next one waits a moment for company
-	recordPause   = 5 * time.Millisecond
+	recordPause   = 10 * time.Millisecond
 	recordBacklog = 1024            // outcomes; past it no attempt starts
 	recordLate    = 2 * time.Second // of the oldest outcome; past it no attempt starts
 	asideRetry    = 5 * time.Second // until what the store refused is tried again

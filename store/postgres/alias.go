@@ -29,8 +29,12 @@ func (s *Store) foreign(ctx context.Context, tx pgx.Tx, b *appendBatch) ([]int, 
 	found, err := collect(ctx, tx, pgx.RowTo[int], s.q(`SELECT x.n FROM unnest($1::int[], $2::text[], $3::text[]) WITH ORDINALITY x(n, id, tenant, place)
 		WHERE EXISTS (SELECT FROM surehook.event_keys k WHERE k.id = x.id AND k.tenant <> x.tenant)
 		AND NOT EXISTS (SELECT FROM surehook.event_keys k WHERE k.id = x.id || ' ' || x.tenant) ORDER BY x.place`), at, ids, tenants)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
 	for _, i := range found {
 		b.refs[i].alias = row.Alias(b.refs[i].item.Event.ID)
 	}
+	_, err = tx.Exec(ctx, s.q(`UPDATE surehook.counters SET value = 1 WHERE name = 'aliases' AND value = 0`))
 	return found, err
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -11,15 +12,19 @@ import (
 	"github.com/surehook/surehook"
 )
 
-// keysSQL takes the ids of a batch, in one order for all nodes, and tells which of
-// them were new, by the low bits of their keys. Items whose configuration version
-// is not today's are left out. Rows are held ($1) only while this node's lease
+// plainKeysSQL takes the ids of a batch, in one order for all nodes, and fails when
+// one of them was there already. Rows are held ($1) only while this node's lease
 // stands, which the lock keeps true until the commit.
-const keysSQL = `WITH t AS MATERIALIZED (
-	SELECT surehook.clock() AS ms, (SELECT value FROM surehook.counters WHERE name = 'config') AS config,
-		(SELECT epoch FROM surehook.nodes WHERE epoch = $1 FOR KEY SHARE) AS me,
-		set_config('statement_timeout', '30s', true), set_config('idle_in_transaction_session_timeout', '10s', true)
-), k AS (
+const plainKeysSQL = `WITH t AS MATERIALIZED (` + batchSQL + `), k AS (
+	INSERT INTO surehook.event_keys (id, tenant, key, hash)
+	SELECT unnest($2::text[]), unnest($3::text[]), (((SELECT ms FROM t) - 1577836800000) << 22) | unnest($4::bigint[]), unnest($5::bytea[])
+)
+SELECT ms, config, me, aliases FROM t`
+
+// keysSQL does so too, but leaves out ids that were there, and items whose
+// configuration version is not today's; and tells which it took, by the low bits
+// of their keys. To look for each id first, and for its alias, makes it twice as dear.
+const keysSQL = `WITH t AS MATERIALIZED (` + batchSQL + `), k AS (
 	INSERT INTO surehook.event_keys (id, tenant, key, hash)
 	SELECT i.id, i.tenant, (((SELECT ms FROM t) - 1577836800000) << 22) | i.low, i.hash
 	FROM (SELECT unnest($2::text[]) AS id, unnest($3::text[]) AS tenant, unnest($4::bigint[]) AS low, unnest($5::bytea[]) AS hash,
@@ -28,6 +33,12 @@ const keysSQL = `WITH t AS MATERIALIZED (
 	ON CONFLICT DO NOTHING RETURNING key & 4194303 AS low
 )
 SELECT ms, config, me, ARRAY(SELECT low FROM k) FROM t`
+
+// batchSQL is what a batch must know, and its limits.
+const batchSQL = `SELECT surehook.clock() AS ms, (SELECT value FROM surehook.counters WHERE name = 'config') AS config,
+		(SELECT value FROM surehook.counters WHERE name = 'aliases') AS aliases,
+		(SELECT epoch FROM surehook.nodes WHERE epoch = $1 FOR KEY SHARE) AS me,
+		set_config('statement_timeout', '30s', true), set_config('idle_in_transaction_session_timeout', '10s', true)`
 
 // insertEvents and insertPending store what keysSQL let pass. Lists of one length
 // in a SELECT's columns cost the server less than in its FROM: it keeps no copy.
@@ -127,7 +138,15 @@ func (s *Store) tryAppend(jobs []*appendJob) error {
 	}
 	epoch := s.Lease().Epoch
 	err = s.again(ctx, func() error {
-		return s.terse(ctx, func(tx *terseTx) error { return s.appendIn(ctx, tx, epoch, b) })
+		take := s.takeKeys
+		if s.append.plain() {
+			take = s.takePlainKeys
+		}
+		err := s.terse(ctx, func(tx *terseTx) error { return s.appendIn(ctx, tx, epoch, b, take) })
+		if s.append.notPlain(err) {
+			err = s.terse(ctx, func(tx *terseTx) error { return s.appendIn(ctx, tx, epoch, b, s.takeKeys) })
+		}
+		return err
 	})
 	if err != nil {
 		if gone(err) {
@@ -243,6 +262,9 @@ type appender struct {
 	turn chan struct{}   // whose turn it is to gather
 	quit chan struct{}
 	gone chan struct{}
+
+	aliases atomic.Bool  // some id is another tenant's too (alias.go)
+	careful atomic.Int64 // until when a batch may well have an id that was there, Unix ns
 }
 
 const (
@@ -250,7 +272,7 @@ const (
 	appendSlow    = 20 * time.Millisecond
 	appendWeight  = 768 // rows in one transaction, about
 	busyWeight    = 24  // from there on the next transaction waits for company: half as long as the last one took
-	mostPause     = 5 * time.Millisecond
+	mostPause     = 10 * time.Millisecond
 )
 
 func startAppender(s *Store) *appender {
@@ -325,7 +347,7 @@ func (a *appender) work() {
 		start := time.Now()
 		a.s.appendBatch(batch)
 		if pause = 0; weight >= busyWeight {
-			pause = min(time.Since(start)/2, mostPause)
+			pause = min(time.Since(start), mostPause)
 		}
 		if a.s.opt.OnBatch != nil {
 			a.s.opt.OnBatch(BatchStats{Jobs: len(batch), Duration: time.Since(start)})

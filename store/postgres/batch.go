@@ -104,11 +104,7 @@ func (b *appendBatch) keyArgs(epoch int64, places []int) []any {
 }
 
 // take notes what keysSQL answered for the refs at some places.
-func (b *appendBatch) take(places []int, ms, config int64, me *int64, low []int64) {
-	fresh := make(map[int64]bool, len(low))
-	for _, l := range low {
-		fresh[l] = true
-	}
+func (b *appendBatch) take(places []int, ms, config int64, me *int64, fresh func(low int64) bool) {
 	if b.ms == 0 {
 		b.ms, b.config = ms, config
 	}
@@ -118,7 +114,7 @@ func (b *appendBatch) take(places []int, ms, config int64, me *int64, low []int6
 			continue
 		}
 		r.state, r.key, r.epoch = twin, keyOf(ms, r.low), 0
-		if fresh[r.low&keyMask] {
+		if fresh(r.low & keyMask) {
 			r.state = stored
 		}
 		if me != nil {
@@ -198,13 +194,13 @@ type rowsQuerier interface {
 // that sorts it all out. Owners' rows are locked before, in one order for all, so that sequences
 // have no gaps and ascend in the order of commits. Events that come by the API while others of
 // their owner wait in the outbox go there too, behind them.
-func (s *Store) appendIn(ctx context.Context, tx *terseTx, epoch int64, b *appendBatch) error {
+func (s *Store) appendIn(ctx context.Context, tx *terseTx, epoch int64, b *appendBatch, take takeKeys) error {
 	b.reset()
 	last, joining, err := s.lockOwners(ctx, tx, b)
 	if err != nil {
 		return err
 	}
-	if err := s.takeKeys(ctx, tx, epoch, b, b.byID); err != nil {
+	if err := take(ctx, tx, epoch, b, b.byID); err != nil {
 		return err
 	}
 	if foreign, err := s.foreign(ctx, tx, b); err != nil {
@@ -242,22 +238,6 @@ func (s *Store) appendIn(ctx context.Context, tx *terseTx, epoch int64, b *appen
 		rest = &pgx.Batch{}
 	}
 	return tx.last(ctx, rest)
-}
-
-// takeKeys takes the ids of the events at some places of a batch.
-func (s *Store) takeKeys(ctx context.Context, tx *terseTx, epoch int64, b *appendBatch, places []int) error {
-	keys := &pgx.Batch{}
-	keys.Queue(s.q(keysSQL), b.keyArgs(epoch, places)...).QueryRow(func(row pgx.Row) error {
-		var ms, config int64
-		var me *int64
-		var low []int64
-		if err := row.Scan(&ms, &config, &me, &low); err != nil {
-			return err
-		}
-		b.take(places, ms, config, me, low)
-		return nil
-	})
-	return tx.SendBatch(ctx, keys).Close()
 }
 
 // takeOut sends a batch, and with it takes the events' rows out of the outbox.

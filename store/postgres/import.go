@@ -243,6 +243,9 @@ func (t *Target) Finish(ctx context.Context, id, config int64, old, next *move.S
 		if _, err := tx.Exec(ctx, s.q(`UPDATE surehook.counters SET value = greatest(value, $1) + 1 WHERE name = 'config'`), config); err != nil {
 			return err
 		}
+		if _, err := tx.Exec(ctx, s.q(`UPDATE surehook.counters SET value = 1 WHERE name = 'aliases' AND EXISTS (SELECT FROM surehook.events WHERE alias <> '')`)); err != nil {
+			return err
+		}
 		return t.note(ctx, tx, old, next)
 	})
 }

@@ -12,7 +12,7 @@ CREATE TABLE surehook.counters (
     name  text PRIMARY KEY,
     value bigint NOT NULL
 );
-INSERT INTO surehook.counters (name, value) VALUES ('config', 0), ('asleep', 0), ('health', 0), ('erased', 0);
+INSERT INTO surehook.counters (name, value) VALUES ('config', 0), ('asleep', 0), ('health', 0), ('erased', 0), ('aliases', 0);
 
 CREATE TABLE surehook.settings (
     name  text PRIMARY KEY,
