@@ -46,6 +46,11 @@ type server struct {
 }
 
 func TestMain(m *testing.M) {
+	if full() { // the database grows large: not in memory
+		if err := os.Setenv("TMPDIR", os.TempDir()); err != nil {
+			panic(err)
+		}
+	}
 	dir, err := os.MkdirTemp("", "surehook-proof-")
 	if err != nil {
 		panic(err)

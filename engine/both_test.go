@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -12,22 +13,58 @@ import (
 	"github.com/surehook/surehook/engine"
 	"github.com/surehook/surehook/internal/pgserver"
 	"github.com/surehook/surehook/store/postgres"
+	"github.com/surehook/surehook/store/sqlite"
 )
 
 // both runs a test on an engine over each of the stores. Time is the test's on
-// both: see leap. A short run, which the race detector's is, has SQLite alone.
+// both: see leap.
 func both(t *testing.T, f func(t *testing.T, b *bed), change ...func(*engine.Options)) {
-	t.Run("SQLite", func(t *testing.T) { f(t, start(t, change...)) })
-	if testing.Short() {
-		return
-	}
-	t.Run("PostgreSQL", func(t *testing.T) {
-		dsn := pgserver.Database(t) // outlives the engine
+	onBoth(t, func(t *testing.T, dsn string) {
 		b := prepare(t, change...)
 		b.dsn = dsn
 		b.open()
 		f(t, b)
 	})
+}
+
+// onBoth runs a test on each of the stores: dsn is that of a PostgreSQL database
+// that is ready, or "" for SQLite. A short run, which the race detector's is, has
+// SQLite alone.
+func onBoth(t *testing.T, f func(t *testing.T, dsn string)) {
+	t.Run("SQLite", func(t *testing.T) { f(t, "") })
+	if testing.Short() {
+		return
+	}
+	t.Run("PostgreSQL", func(t *testing.T) { f(t, database(t)) }) // it outlives the engine
+}
+
+// database is the DSN of a database of its own, with the schema of today.
+func database(t testing.TB) string {
+	t.Helper()
+	return pgserver.Copy(t, "migrated", func(dsn string) error {
+		s, err := postgres.Open(context.Background(), dsn, postgres.Options{})
+		if err != nil {
+			return err
+		}
+		return s.Close()
+	})
+}
+
+// openStore opens the store at dsn, or a file where that is "".
+func openStore(t *testing.T, dsn string) surehook.Store {
+	t.Helper()
+	var s surehook.Store
+	var err error
+	if dsn == "" {
+		s, err = sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "surehook.db"), sqlite.Options{})
+	} else {
+		s, err = postgres.Open(t.Context(), dsn, postgres.Options{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
 }
 
 // openDatabase opens the store, whose clock then is the test's.

@@ -144,6 +144,7 @@ func TestC02_StopFreesWhatWasNotSent(t *testing.T) {
 
 // S-02: what a stop cut off was no attempt.
 func TestS02_ShutdownIsNoFailure(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	b := start(t)
 	r := receivertest.New(t, always(receivertest.Answer{Hang: true}))
 	ep, _ := b.hook(r, func(w *engine.Webhook) { w.Limits.Timeout = time.Minute })

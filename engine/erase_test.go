@@ -9,7 +9,6 @@ import (
 
 	"github.com/surehook/surehook"
 	"github.com/surehook/surehook/engine"
-	"github.com/surehook/surehook/internal/pgserver"
 	"github.com/surehook/surehook/internal/receivertest"
 )
 
@@ -97,9 +96,10 @@ func TestEraseRefusals(t *testing.T) {
 // E-3: what another node's lane holds is taken back as well, before it is sent, and
 // without its data.
 func TestEraseOnAnotherNode(t *testing.T) {
-	dsn := pgserver.Database(t)
-	heeding := &heeding{Store: openPostgres(t, dsn), recalled: make(chan struct{})}
-	holder, eraser := member(t, heeding), member(t, openPostgres(t, dsn), func(o *engine.Options) { o.APIOnly = true })
+	t.Parallel() // it waits, mostly
+	dsn := database(t)
+	heeding := &heeding{Store: openStore(t, dsn), recalled: make(chan struct{})}
+	holder, eraser := member(t, heeding), member(t, openStore(t, dsn), func(o *engine.Options) { o.APIOnly = true })
 	gate := make(chan struct{})
 	release := sync.OnceFunc(func() { close(gate) })
 	defer release()

@@ -14,7 +14,6 @@ import (
 
 	"github.com/surehook/surehook"
 	"github.com/surehook/surehook/engine"
-	"github.com/surehook/surehook/internal/pgserver"
 	"github.com/surehook/surehook/internal/receivertest"
 	"github.com/surehook/surehook/store/postgres"
 	"github.com/surehook/surehook/store/sqlite"
@@ -228,7 +227,7 @@ func (narrow) MaxTargets() int { return 5 }
 
 // Of several nodes one sees an event: the one that fanned it out.
 func TestHandoffOnOneNodeOfTwo(t *testing.T) {
-	dsn := pgserver.Database(t)
+	dsn := database(t)
 	var followers [2]*follower
 	var engines [2]*engine.Engine
 	for i := range engines {

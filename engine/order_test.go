@@ -9,16 +9,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/surehook/surehook"
 	"github.com/surehook/surehook/engine"
-	"github.com/surehook/surehook/internal/pgserver"
-	"github.com/surehook/surehook/store/postgres"
-	"github.com/surehook/surehook/store/sqlite"
 )
 
 const (
@@ -165,30 +161,11 @@ func waitIdle(t *testing.T, store surehook.Store) {
 }
 
 // E-13: in order where the endpoint says so, many at once, with failures between.
-func TestOrderOnSQLite(t *testing.T) {
-	s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "surehook.db"), sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	testOrder(t, s)
-}
-
-func openPostgres(t *testing.T, dsn string) surehook.Store {
-	t.Helper()
-	s, err := postgres.Open(t.Context(), dsn, postgres.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	return s
-}
-
-func TestOrderOnPostgreSQL(t *testing.T) {
-	testOrder(t, openPostgres(t, pgserver.Database(t)))
+func TestOrder(t *testing.T) {
+	onBoth(t, func(t *testing.T, dsn string) { testOrder(t, openStore(t, dsn)) })
 }
 
 func TestOrderOverTwoNodes(t *testing.T) {
-	dsn := pgserver.Database(t)
-	testOrder(t, openPostgres(t, dsn), openPostgres(t, dsn))
+	dsn := database(t)
+	testOrder(t, openStore(t, dsn), openStore(t, dsn))
 }

@@ -17,7 +17,6 @@ import (
 
 	"github.com/surehook/surehook"
 	"github.com/surehook/surehook/engine"
-	"github.com/surehook/surehook/internal/pgserver"
 	"github.com/surehook/surehook/internal/receivertest"
 	"github.com/surehook/surehook/store/postgres"
 	"github.com/surehook/surehook/store/sqlite"
@@ -35,7 +34,7 @@ type outboxBed struct {
 
 func startOutbox(t *testing.T) *outboxBed {
 	t.Helper()
-	b := &outboxBed{t: t, dsn: pgserver.Database(t), logs: &safeBuffer{}}
+	b := &outboxBed{t: t, dsn: database(t), logs: &safeBuffer{}}
 	var err error
 	if b.store, err = postgres.Open(t.Context(), b.dsn, postgres.Options{}); err != nil {
 		t.Fatal(err)
@@ -225,7 +224,7 @@ func (s slow) Outbox(ctx context.Context, limit int) ([]surehook.OutboxEvent, er
 // An endpoint gets what was accepted after it was made: what counts is the commit,
 // neither the statement nor the fan-out.
 func TestOutboxAndYoungerEndpoints(t *testing.T) {
-	dsn := pgserver.Database(t)
+	dsn := database(t)
 	store, err := postgres.Open(t.Context(), dsn, postgres.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -286,7 +285,7 @@ func (h heard) Outbox(ctx context.Context, limit int) ([]surehook.OutboxEvent, e
 // When nothing else goes on, it is the commit's notice that wakes the fan-out, and
 // not its slow poll.
 func TestOutboxWakesTheFanOut(t *testing.T) {
-	dsn := pgserver.Database(t)
+	dsn := database(t)
 	store, err := postgres.Open(t.Context(), dsn, postgres.Options{})
 	if err != nil {
 		t.Fatal(err)

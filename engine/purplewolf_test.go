@@ -77,6 +77,7 @@ func TestPurpleWolfAttempts(t *testing.T) {
 
 // §2 and §9 of the document: what each answer means, held against real answers.
 func TestPurpleWolfOutcomes(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	b := start(t, func(o *engine.Options) { o.MaxWebhooks = -1 })
 	type answer struct {
 		name string

@@ -11,7 +11,6 @@ import (
 
 	"github.com/surehook/surehook"
 	"github.com/surehook/surehook/engine"
-	"github.com/surehook/surehook/internal/pgserver"
 	"github.com/surehook/surehook/internal/receivertest"
 	"github.com/surehook/surehook/store/postgres"
 	"github.com/surehook/surehook/store/sqlite"
@@ -121,7 +120,7 @@ func node(t *testing.T, dsn string) (e *engine.Engine, stop func()) {
 // twice.
 func TestC02_AnotherNodeTakesOver(t *testing.T) {
 	const events = 100
-	dsn := pgserver.Database(t)
+	dsn := database(t)
 	first, stop := node(t, dsn)
 	gate := make(chan struct{})
 	r := receivertest.New(t, always(receivertest.Answer{Gate: gate}))

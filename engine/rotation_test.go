@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -17,33 +16,9 @@ import (
 	"github.com/surehook/surehook"
 	"github.com/surehook/surehook/engine"
 	"github.com/surehook/surehook/internal/dispatch"
-	"github.com/surehook/surehook/internal/pgserver"
 	"github.com/surehook/surehook/internal/receivertest"
 	"github.com/surehook/surehook/internal/seal"
-	"github.com/surehook/surehook/store/sqlite"
 )
-
-// onBothStores runs a test on each, with a function that opens it.
-func onBothStores(t *testing.T, f func(t *testing.T, open func() surehook.Store)) {
-	t.Run("SQLite", func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "surehook.db")
-		f(t, func() surehook.Store {
-			s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = s.Close() })
-			return s
-		})
-	})
-	if testing.Short() {
-		return
-	}
-	t.Run("PostgreSQL", func(t *testing.T) {
-		dsn := pgserver.Database(t)
-		f(t, func() surehook.Store { return openPostgres(t, dsn) })
-	})
-}
 
 // member starts an engine, one of those on its store, that ends with the test.
 func member(t *testing.T, store surehook.Store, change ...func(*engine.Options)) *engine.Engine {
@@ -73,8 +48,8 @@ func member(t *testing.T, store surehook.Store, change ...func(*engine.Options))
 // A rotation seals the old secret anew, for its new column: as it stood it wouldn't
 // open there, and neither opens elsewhere.
 func TestRotationSealsForTheColumn(t *testing.T) {
-	onBothStores(t, func(t *testing.T, open func() surehook.Store) {
-		store := open()
+	onBoth(t, func(t *testing.T, dsn string) {
+		store := openStore(t, dsn)
 		e := member(t, store)
 		before, _, err := e.CreateWebhook(t.Context(), engine.Webhook{URL: "http://127.0.0.1:9/in"}, engine.Actor{})
 		if err != nil {
@@ -129,8 +104,8 @@ func TestRotationSealsForTheColumn(t *testing.T) {
 // What is published after a rotation is signed by the new secret alone, whichever
 // node takes it and whichever sends it, while the endpoint is busy.
 func TestRotationHoldsOnEveryNode(t *testing.T) {
-	dsn := pgserver.Database(t)
-	nodes := []*engine.Engine{member(t, openPostgres(t, dsn)), member(t, openPostgres(t, dsn))}
+	dsn := database(t)
+	nodes := []*engine.Engine{member(t, openStore(t, dsn)), member(t, openStore(t, dsn))}
 	r := receivertest.New(t, func(n int, _ receivertest.Request) receivertest.Answer {
 		if n%7 == 0 { // so that some are claimed, by either node
 			return receivertest.Answer{Status: 500}
@@ -192,9 +167,9 @@ func (deaf) Watch(func(surehook.Change)) {}
 // A retry that is claimed after a rotation elsewhere goes by the new secret, also
 // on a node that heard nothing of it.
 func TestRotationReachesADeafNode(t *testing.T) {
-	dsn := pgserver.Database(t)
-	front := member(t, openPostgres(t, dsn), func(o *engine.Options) { o.APIOnly = true })
-	sender := member(t, deaf{openPostgres(t, dsn)})
+	dsn := database(t)
+	front := member(t, openStore(t, dsn), func(o *engine.Options) { o.APIOnly = true })
+	sender := member(t, deaf{openStore(t, dsn)})
 	r := receivertest.New(t, always(receivertest.Answer{Status: 500}))
 	ep, old, err := front.CreateWebhook(t.Context(), engine.Webhook{URL: r.URL, Limits: surehook.Limits{Waits: []time.Duration{700 * time.Millisecond}}}, engine.Actor{})
 	if err != nil {

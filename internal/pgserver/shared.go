@@ -26,10 +26,16 @@ var (
 	finished bool
 )
 
+var (
+	making    sync.Mutex
+	templates = map[string]string{} // databases to copy, by the name that Copy was given
+)
+
 // Shared is the one server of this test binary, started at the first call, or
-// the one that Env names. It forgoes fsync, since no test can pull the plug of
-// the machine; what it does at a commit is as always. Where PostgreSQL is
-// missing, it is installed, or the test fails; it is never skipped.
+// the one that Env names. It forgoes fsync and whole pages in its log, and lives
+// in memory where there is room, since no test can pull the plug of the machine;
+// what it does at a commit is as always. Where PostgreSQL is missing, it is
+// installed, or the test fails; it is never skipped.
 //
 // Tests share it: one that stops or kills a server starts its own.
 func Shared(t testing.TB) *Server {
@@ -62,7 +68,7 @@ func startShared(ctx context.Context, dsn string) (*Server, error) {
 	if err := Install(ctx); err != nil {
 		return nil, err
 	}
-	return Start(ctx, Config{Settings: map[string]string{"fsync": "off", "max_connections": "200"}})
+	return Start(ctx, Config{Dir: memory(), Settings: map[string]string{"fsync": "off", "full_page_writes": "off", "max_connections": "200"}})
 }
 
 // external takes a DSN for a server.
@@ -97,15 +103,65 @@ func Fresh() (dsn string, drop func() error, err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	name := "surehook_" + strings.ToLower(rand.Text())
-	id := pgx.Identifier{name}.Sanitize()
 	// template0 has no visitors, which would stand in the way of a copy.
-	if err := s.exec(context.Background(), "CREATE DATABASE "+id+" TEMPLATE template0"); err != nil {
+	name, err := s.create("template0")
+	if err != nil {
 		return "", nil, err
 	}
-	return s.DSN(name), func() error {
-		return s.exec(context.Background(), "DROP DATABASE IF EXISTS "+id+" WITH (FORCE)")
-	}, nil
+	return s.DSN(name), func() error { return s.drop(name) }, nil
+}
+
+// Copy is like Database, but the database is a copy of one that fill made: the
+// first call with a name has fill make it, and further ones spare the time that
+// this takes. It is for what every test begins with, a schema above all. fill
+// must leave no connection behind. Those databases go with the suite (Main).
+func Copy(t testing.TB, name string, fill func(dsn string) error) string {
+	t.Helper()
+	s := Shared(t)
+	template, err := s.template(name, fill)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := s.create(template)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.drop(db); err != nil {
+			t.Error(err)
+		}
+	})
+	return s.DSN(db)
+}
+
+// template makes the database to copy, once.
+func (s *Server) template(name string, fill func(dsn string) error) (string, error) {
+	making.Lock()
+	defer making.Unlock()
+	if db, ok := templates[name]; ok {
+		return db, nil
+	}
+	db, err := s.create("template0")
+	if err != nil {
+		return "", err
+	}
+	if err := fill(s.DSN(db)); err != nil {
+		return "", errors.Join(fmt.Errorf("pgserver: making the database %s: %w", name, err), s.drop(db))
+	}
+	templates[name] = db
+	return db, nil
+}
+
+// create makes a database of a name of its own. Files are copied, rather than
+// logged page by page: without fsync that is much faster.
+func (s *Server) create(template string) (name string, err error) {
+	name = "surehook_" + strings.ToLower(rand.Text())
+	return name, s.exec(context.Background(), "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()+
+		" TEMPLATE "+pgx.Identifier{template}.Sanitize()+" STRATEGY file_copy")
+}
+
+func (s *Server) drop(name string) error {
+	return s.exec(context.Background(), "DROP DATABASE IF EXISTS "+pgx.Identifier{name}.Sanitize()+" WITH (FORCE)")
 }
 
 // admin connects to the database that is always there.
@@ -154,11 +210,18 @@ func (s Suite) Run() int {
 	sharing.Lock()
 	defer sharing.Unlock()
 	finished = true
-	if server == nil || server.external != nil {
+	if server == nil {
 		return code
 	}
-	err := server.Close()
-	server = nil
+	var err error
+	if server.external == nil {
+		err = server.Close()
+		server = nil
+	} else {
+		for _, db := range templates {
+			err = errors.Join(err, server.drop(db))
+		}
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return max(code, 1)

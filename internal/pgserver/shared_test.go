@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 func TestDatabase(t *testing.T) {
@@ -44,6 +46,41 @@ func TestDatabase(t *testing.T) {
 	if Shared(t) != s {
 		t.Error("two shared servers")
 	}
+}
+
+// Copies have what the first was filled with, and nothing of each other.
+func TestCopy(t *testing.T) {
+	t.Parallel()
+	s := Shared(t)
+	filled := 0
+	fill := func(dsn string) error {
+		filled++
+		c, err := pgx.Connect(t.Context(), dsn)
+		if err != nil {
+			return err
+		}
+		_, err = c.Exec(t.Context(), "CREATE TABLE t AS SELECT 7 AS n")
+		return errors.Join(err, c.Close(t.Context()))
+	}
+	if _, err := s.template("filled", func(string) error { return errors.New("no room") }); err == nil || !strings.Contains(err.Error(), "filled: no room") {
+		t.Error(err)
+	}
+	var dropped []string
+	t.Run("use", func(t *testing.T) {
+		for range 3 {
+			c := connect(t, Copy(t, "filled", fill))
+			var n int
+			var name string
+			if err := c.QueryRow(t.Context(), "UPDATE t SET n = n + 1 RETURNING n, current_database()").Scan(&n, &name); err != nil || n != 8 {
+				t.Error(n, err)
+			}
+			dropped = append(dropped, quote(name))
+		}
+	})
+	if filled != 1 {
+		t.Errorf("filled %d times", filled)
+	}
+	expect(t, s, "SELECT count(*) FROM pg_database WHERE datname IN ("+strings.Join(dropped, ", ")+")", 0)
 }
 
 func TestExternal(t *testing.T) {

@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/surehook/surehook"
-	"github.com/surehook/surehook/internal/pgserver"
 	"github.com/surehook/surehook/store/storetest"
 )
 
@@ -47,7 +46,7 @@ func looked(t *testing.T, s *Store, sql string, args ...any) (pages int, plan st
 // N-02, N-03: what a claim reads are the rows that are due at its endpoint, by the
 // index of free ones, beside any history and any number of endpoints.
 func TestN02_ClaimsReadWhatIsDue(t *testing.T) {
-	s := reopenable(t, pgserver.Database(t), Options{})()
+	s := reopenable(t, migrated(t), Options{})()
 	fill(t, s)
 	for _, c := range []struct {
 		sql  string
@@ -73,7 +72,7 @@ func TestN02_ClaimsReadWhatIsDue(t *testing.T) {
 // delivered straight away never was in the index that claims read, so they don't
 // walk over it; over what was claimed they do, page by page rather than row by row.
 func TestN01_AnOldSnapshotDoesNotSlowClaims(t *testing.T) {
-	dsn := pgserver.Database(t)
+	dsn := migrated(t)
 	s := reopenable(t, dsn, Options{})()
 	ep := &surehook.Endpoint{ID: "whk_1", Enabled: true}
 	if err := s.CreateEndpoint(t.Context(), ep, 0, nil); err != nil {
@@ -182,8 +181,8 @@ func TestN06_RetentionOnTwoNodesAtOnce(t *testing.T) {
 // N-11: whose lease is over is for the database to say. The clock of this process
 // is months ahead of it here, and nobody loses a row.
 func TestN11_TheDatabaseSaysWhoseLeaseIsOver(t *testing.T) {
-	dsn, clock := pgserver.Database(t), storetest.NewClock()
-	prepare(t, dsn, clock)
+	clock := storetest.NewClock()
+	dsn := timed(t, clock)
 	nodes := twoOn(t, dsn, Options{})
 	ep := &surehook.Endpoint{ID: "whk_1", Enabled: true}
 	if err := nodes[0].CreateEndpoint(t.Context(), ep, 0, nil); err != nil {

@@ -6,13 +6,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/surehook/surehook"
-	"github.com/surehook/surehook/internal/pgserver"
 )
 
 // A node that is gone without a word counts as an expired lease until somebody
 // frees what it held.
 func TestExpiredLeasesAreCounted(t *testing.T) {
-	dsn := pgserver.Database(t)
+	dsn := migrated(t)
 	open := reopenable(t, dsn, Options{})
 	s := open()
 	conn, err := pgx.Connect(t.Context(), dsn)

@@ -15,7 +15,6 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/surehook/surehook"
-	"github.com/surehook/surehook/internal/pgserver"
 )
 
 // outboxTest is a store with a connection of an application beside it.
@@ -28,11 +27,11 @@ type outboxTest struct {
 
 func newOutboxTest(t *testing.T, opt Options) *outboxTest {
 	t.Helper()
-	dsn := pgserver.Database(t)
+	dsn := migrated(t)
 	return &outboxTest{t: t, dsn: dsn, s: reopenable(t, dsn, opt)(), admin: connect(t, dsn)}
 }
 
-func connect(t *testing.T, dsn string) *pgx.Conn {
+func connect(t testing.TB, dsn string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), dsn)
 	if err != nil {

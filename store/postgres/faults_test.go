@@ -17,7 +17,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/surehook/surehook"
-	"github.com/surehook/surehook/internal/pgserver"
 	"github.com/surehook/surehook/store/storetest"
 )
 
@@ -345,7 +344,7 @@ func (x *script) row(k [2]int64) surehook.Delivery {
 // N-07: whatever statement the database fails at, and however: nothing that was
 // accepted is lost, and no row is held that nobody knows of.
 func TestFaultsAtEveryStatement(t *testing.T) {
-	dsn := pgserver.Database(t)
+	dsn := migrated(t)
 	f := &faults{}
 	x := &script{t: t, s: reopenable(t, dsn, Options{ListenDSN: dsn, dial: f.dial})(), look: reopenable(t, dsn, Options{})()}
 	for i, e := range []**surehook.Endpoint{&x.plain, &x.ordered} {
@@ -401,8 +400,7 @@ func TestModelUnderFaults(t *testing.T) {
 		return []fault{cutBefore, refuse}[rand.IntN(2)], true
 	}}
 	storetest.Model(t, func(t *testing.T, clock *storetest.Clock) (surehook.Store, func() surehook.Store) {
-		dsn := pgserver.Database(t)
-		prepare(t, dsn, clock)
+		dsn := timed(t, clock)
 		reopen := reopenable(t, dsn, Options{ListenDSN: dsn, dial: f.dial})
 		s := func() surehook.Store {
 			calm.Store(true)

@@ -74,7 +74,7 @@ const endListeners = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHE
 // N-08: a listening connection that the server ends is made anew, and what may have
 // been missed is looked at.
 func TestN08_AListenerThatWasEnded(t *testing.T) {
-	dsn := pgserver.Database(t)
+	dsn := migrated(t)
 	h, other := listening(t, dsn, Options{}), reopenable(t, dsn, Options{})()
 	h.next("the start", 10*time.Second, everything)
 	for range 2 {
@@ -166,7 +166,8 @@ func pass(to, from net.Conn, cut *atomic.Bool) {
 // N-08: a connection from which nothing comes any more, not even an end, is found
 // out by asking, and given up when there is no answer.
 func TestN08_ALineThatFellSilent(t *testing.T) {
-	dsn := pgserver.Database(t)
+	t.Parallel() // it waits, mostly
+	dsn := migrated(t)
 	through, ln := newLine(t, dsn)
 	h := listening(t, dsn, Options{ListenDSN: through, listenCheck: 100 * time.Millisecond})
 	other := reopenable(t, dsn, Options{})()
@@ -182,7 +183,8 @@ func TestN08_ALineThatFellSilent(t *testing.T) {
 // N-09: a pooler in transaction mode takes the LISTEN and swallows the notices. That
 // is found out, said once, and made up for by looking every two seconds.
 func TestN09_NoticesThatAPoolerSwallows(t *testing.T) {
-	direct := pgserver.Database(t)
+	t.Parallel() // it waits, mostly
+	direct := migrated(t)
 	h := listening(t, pgserver.Pooler(t, direct), Options{})
 	h.next("the start", 10*time.Second, everything)
 	for range 3 {
@@ -194,7 +196,7 @@ func TestN09_NoticesThatAPoolerSwallows(t *testing.T) {
 		t.Errorf("it was said %d times", n)
 	}
 	// Nobody says so where they do.
-	ok := listening(t, pgserver.Database(t), Options{listenCheck: 50 * time.Millisecond})
+	ok := listening(t, migrated(t), Options{listenCheck: 50 * time.Millisecond})
 	ok.next("the start", 10*time.Second, everything)
 	<-time.After(2 * deafPoll)
 	if n := ok.said("notices don't arrive"); n != 0 {
@@ -204,7 +206,8 @@ func TestN09_NoticesThatAPoolerSwallows(t *testing.T) {
 
 // N-10: where nobody answers, the listener tries once a second.
 func TestN10_ADeadListenerDoesNotSpin(t *testing.T) {
-	dsn := pgserver.Database(t)
+	t.Parallel() // it waits, mostly
+	dsn := migrated(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

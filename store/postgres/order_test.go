@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/surehook/surehook"
-	"github.com/surehook/surehook/internal/pgserver"
 )
 
 // sender claims an ordered endpoint's rows and reports on them, as one of many.
@@ -68,7 +67,7 @@ func (w *sender) send(r surehook.Claimed) {
 // Nodes that claim, report and replay at one time never have two rows of a
 // sequence out, and leave none parked behind nothing.
 func TestOrderUnderContention(t *testing.T) {
-	dsn := pgserver.Database(t)
+	dsn := migrated(t)
 	a, b := reopenable(t, dsn, Options{})(), reopenable(t, dsn, Options{})()
 	ctx := t.Context()
 	ep := &surehook.Endpoint{ID: "whk_1", URL: "https://example.com", EventTypes: []string{"*"}, Enabled: true, Ordered: true}

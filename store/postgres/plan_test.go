@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/surehook/surehook"
-	"github.com/surehook/surehook/internal/pgserver"
 )
 
 const (
@@ -24,7 +23,7 @@ const (
 // Listings must cost what they show, whatever the number of rows: no statement
 // may read a table that grows from end to end.
 func TestQueryPlans(t *testing.T) {
-	dsn := pgserver.Database(t)
+	dsn := migrated(t)
 	s := reopenable(t, dsn, Options{})()
 	newest := fill(t, s)
 	r, seen := traced(t, s)

@@ -13,7 +13,7 @@ import (
 // Behind a pooler in transaction mode each statement may meet another session.
 // The store finds that out, does without prepared statements, and goes on.
 func TestBehindAPooler(t *testing.T) {
-	direct := pgserver.Database(t)
+	direct := migrated(t)
 	nodes := twoOn(t, pgserver.Pooler(t, direct), Options{ListenDSN: direct})
 	heard := make(chan surehook.Change, 1000)
 	nodes[0].Watch(func(c surehook.Change) { heard <- c })
@@ -51,8 +51,7 @@ func TestStoreBehindAPooler(t *testing.T) {
 		few(t, "rapid.checks", "15")
 	}
 	run(t, func(t *testing.T, clock *storetest.Clock) (surehook.Store, func() surehook.Store) {
-		dsn := pgserver.Database(t)
-		prepare(t, dsn, clock)
+		dsn := timed(t, clock)
 		s := reopenable(t, pgserver.Pooler(t, dsn), Options{ListenDSN: dsn})
 		return s(), func() surehook.Store { return s() }
 	})

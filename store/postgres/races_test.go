@@ -21,7 +21,7 @@ const (
 // two opens two nodes on one database.
 func two(t *testing.T) [2]*Store {
 	t.Helper()
-	return twoOn(t, pgserver.Database(t), Options{})
+	return twoOn(t, migrated(t), Options{})
 }
 
 func twoOn(t *testing.T, dsn string, opt Options) [2]*Store {

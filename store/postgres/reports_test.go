@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/surehook/surehook"
-	"github.com/surehook/surehook/internal/pgserver"
 )
 
 // Faults that other senders had with their leases; see docs/field-reports.md.
@@ -54,7 +53,7 @@ func claimable(t *testing.T, s *Store, e *surehook.Endpoint) int {
 // C-05: however long ago a lease ran out, the next sweep frees what it held. A
 // row without an owner is free as it is.
 func TestC05_OldLeasesAreSwept(t *testing.T) {
-	dsn := pgserver.Database(t)
+	dsn := migrated(t)
 	nodes := twoOn(t, dsn, Options{})
 	e := holding(t, nodes[0], 10)
 	nodes[0].die()
@@ -84,7 +83,7 @@ func TestC06_RowsWithoutALeaseAreFound(t *testing.T) {
 		"The node itself asks": func(nodes [2]*Store) error { return nodes[0].renew(context.Background()) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			dsn := pgserver.Database(t)
+			dsn := migrated(t)
 			nodes := twoOn(t, dsn, Options{})
 			e := holding(t, nodes[0], 10)
 			before := nodes[0].Lease().Epoch
@@ -102,7 +101,7 @@ func TestC06_RowsWithoutALeaseAreFound(t *testing.T) {
 // C-07: whoever sweeps at the same instant, each row is rescued once.
 func TestC07_SweepersAtOnceFreeEachRowOnce(t *testing.T) {
 	const rows, sweepers = 1000, 5
-	dsn := pgserver.Database(t)
+	dsn := migrated(t)
 	dead := reopenable(t, dsn, Options{})()
 	e := holding(t, dead, rows)
 	var nodes []*Store

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/surehook/surehook"
-	"github.com/surehook/surehook/internal/pgserver"
 )
 
 // BenchmarkBatch is a batch's way through the store: 40 events for one endpoint
@@ -18,7 +17,7 @@ func BenchmarkBatch(b *testing.B) {
 	if v := os.Getenv("N"); v != "" {
 		n, _ = strconv.Atoi(v)
 	}
-	s, err := Open(b.Context(), pgserver.Database(b), Options{})
+	s, err := Open(b.Context(), migrated(b), Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -21,37 +21,56 @@ func TestStore(t *testing.T) {
 		few(t, "rapid.checks", "30") // each takes the server a second
 	}
 	storetest.Run(t, func(t *testing.T, clock *storetest.Clock) (surehook.Store, func() surehook.Store) {
-		dsn := pgserver.Database(t)
-		prepare(t, dsn, clock)
+		dsn := timed(t, clock)
 		s := reopenable(t, dsn, Options{})
 		return s(), func() surehook.Store { return s() }
 	})
 }
 
-// prepare makes the schema, and has it read the test's clock.
-func prepare(t *testing.T, dsn string, clock *storetest.Clock) {
+// migrated is the DSN of a database with the schema of today, and the days' partitions.
+// Tests of how those come about begin with pgserver.Database.
+func migrated(t testing.TB) string {
 	t.Helper()
-	cfg, err := pgx.ParseConfig(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := migrate(t.Context(), cfg, defaultSchema); err != nil {
-		t.Fatal(err)
-	}
-	conn, err := pgx.ConnectConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	if _, err := conn.Exec(t.Context(), `CREATE TABLE surehook.test_clock AS SELECT `+itoa(clock.Now().UnixMilli())+`::bigint AS ms;
-		CREATE OR REPLACE FUNCTION surehook.clock() RETURNS bigint LANGUAGE sql VOLATILE AS 'SELECT ms FROM surehook.test_clock'`); err != nil {
-		t.Fatal(err)
-	}
-	clock.Watch(func(now time.Time) {
+	return pgserver.Copy(t, "migrated", func(dsn string) error { return ready(dsn) })
+}
+
+// timed is a database like migrated, that reads the test's clock.
+func timed(t testing.TB, clock *storetest.Clock) string {
+	t.Helper()
+	dsn := pgserver.Copy(t, "timed", func(dsn string) error {
+		return ready(dsn, testClock(storetest.NewClock().Now()))
+	})
+	conn := connect(t, dsn)
+	tell := func(now time.Time) {
 		if _, err := conn.Exec(context.Background(), `UPDATE surehook.test_clock SET ms = $1`, now.UnixMilli()); err != nil {
 			t.Error(err)
 		}
-	})
+	}
+	tell(clock.Now())
+	clock.Watch(tell)
+	return dsn
+}
+
+// testClock has the database tell a time until it is told another.
+func testClock(now time.Time) string {
+	return `CREATE TABLE surehook.test_clock AS SELECT ` + itoa(now.UnixMilli()) + `::bigint AS ms;
+		CREATE OR REPLACE FUNCTION surehook.clock() RETURNS bigint LANGUAGE sql VOLATILE AS 'SELECT ms FROM surehook.test_clock'`
+}
+
+// ready makes what a node finds at its start, when it isn't the first.
+func ready(dsn string, statements ...string) error {
+	ctx := context.Background()
+	s, err := dial(ctx, dsn, Options{})
+	if err != nil {
+		return err
+	}
+	defer s.disconnect()
+	for _, sql := range statements {
+		if _, err := s.pool.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+			return err
+		}
+	}
+	return s.ensurePartitions(ctx)
 }
 
 // reopenable gives a function that opens the store, after the death of the one

@@ -38,7 +38,7 @@ const stressEndpoints = 4
 // N-04, N-05: locks are taken in one order for all, whatever is mixed: the server finds no
 // deadlock, and nothing fails that isn't meant to.
 func TestNoDeadlocks(t *testing.T) {
-	dsn := pgserver.Database(t)
+	dsn := migrated(t)
 	exec(t, dsn, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = ''50ms''', current_database()); END $$`)
 	x := &stress{t: t, nodes: twoOn(t, dsn, Options{MaxConns: 24})}
 	for i := range stressEndpoints {

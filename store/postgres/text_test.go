@@ -4,13 +4,12 @@ import (
 	"testing"
 
 	"github.com/surehook/surehook"
-	"github.com/surehook/surehook/internal/pgserver"
 )
 
 // PostgreSQL's texts hold no U+0000. That is said, by whatever way one comes in;
 // it is no failure of the store.
 func TestTextsThatCantBeStored(t *testing.T) {
-	s, ctx := reopenable(t, pgserver.Database(t), Options{})(), t.Context()
+	s, ctx := reopenable(t, migrated(t), Options{})(), t.Context()
 	for _, bad := range []string{"a\x00b", "caf\xe9"} {
 		page := surehook.Page{Limit: 10}
 		calls := map[string]func() error{
