@@ -83,10 +83,22 @@ const (
 
 // MatchesSubject tells whether a subject is the clause's.
 func (c Clause) MatchesSubject(subject string) bool {
-	if stem, ok := strings.CutSuffix(c.Subject, "*"); ok {
+	subject, mine := FoldSubject(subject), FoldSubject(c.Subject)
+	if stem, ok := strings.CutSuffix(mine, "*"); ok {
 		return strings.HasPrefix(subject, stem)
 	}
-	return c.Subject == subject
+	return mine == subject
+}
+
+// FoldSubject gives the form in which sentinels compare subjects. Names at GitHub are
+// the same in any case: who watches github:octocat/hello-world must not miss what
+// happens at github:octocat/Hello-World. Other subjects are what they are.
+func FoldSubject(s string) string {
+	const github = "github:"
+	if len(s) >= len(github) && strings.EqualFold(s[:len(github)], github) {
+		return strings.ToLower(s)
+	}
+	return s
 }
 
 // MatchesType tells whether a type is among the clause's.

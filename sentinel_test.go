@@ -54,3 +54,23 @@ func TestTerminal(t *testing.T) {
 		t.Error("other data says nothing of it")
 	}
 }
+
+func TestFoldSubject(t *testing.T) {
+	for _, c := range []struct {
+		clause, subject string
+		want            bool
+	}{
+		{"github:octocat/hello-world#1", "github:Octocat/Hello-World#1", true},
+		{"github:Octocat/Hello-*", "github:octocat/hello-world", true},
+		{"GitHub:octocat/*", "github:octocat/x", true},
+		{"github:octocat/hello-world#1", "github:octocat/hello-world#12", false},
+		{"order:A", "order:a", false},
+		{"order:A*", "order:a1", false},
+		{"*", "anything", true},
+		{"Git*", "github:x", false},
+	} {
+		if got := (Clause{Subject: c.clause}).MatchesSubject(c.subject); got != c.want {
+			t.Errorf("%s and %s: %v", c.clause, c.subject, got)
+		}
+	}
+}

@@ -44,6 +44,7 @@ type Watch struct {
 	Sentinel string // its id
 	Subjects []string
 	Tenant   string // whose events they will be
+	Partner  string // whose, with Tenant empty; both empty: the platform's
 	Handle   string // given to Resume: what CreateWatch gave
 }
 

@@ -140,7 +140,7 @@ func (p *Provider) ready(ctx context.Context) error {
 // CreateWatch implements sentinel.Provider. It looks at each pull request once, so
 // that one which isn't there is refused now.
 func (p *Provider) CreateWatch(ctx context.Context, w sentinel.Watch) (string, error) {
-	if w.Tenant != "" {
+	if w.Tenant != "" || w.Partner != "" {
 		return "", errors.New("local-gh sees what the operator's GitHub account sees, so it serves platform keys alone")
 	}
 	if p.opt.Command == off {
