@@ -24,6 +24,8 @@ const (
 	PayloadTooLarge   Code = "payload_too_large"  // the rendered body is over the profile's bound
 	InboxFull         Code = "inbox_full"         // the inbox held more than it may, and this was its oldest
 	SessionEnded      Code = "session_ended"      // the session ended before it was pulled
+	ExpiredSentinel   Code = "sentinel_expired"   // its sentinel's time was over before it was sent
+	RemovedSentinel   Code = "sentinel_removed"   // its sentinel was removed before it was sent
 	Crashed           Code = "crashed"            // the row was lost with its process too often
 )
 
@@ -32,7 +34,7 @@ const (
 // so it is this process's settings that refuse it, and those may be put right.
 func (c Code) Final() bool {
 	switch c {
-	case EventUnavailable, EndpointDisabled, PayloadTooLarge, InboxFull, SessionEnded, Crashed:
+	case EventUnavailable, EndpointDisabled, PayloadTooLarge, InboxFull, SessionEnded, ExpiredSentinel, RemovedSentinel, Crashed:
 		return true
 	}
 	return false

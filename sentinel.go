@@ -12,7 +12,7 @@ import (
 type Sentinel struct {
 	EndpointKey int64
 	ID          string // sen_…; the endpoint's too
-	Match       []Clause
+	Match       []Clause // never empty
 	Until       Until
 	Status      SentinelStatus
 	Ended       UntilKind // of one that is expired: what ended it
@@ -21,7 +21,6 @@ type Sentinel struct {
 	Group       string    // what it belongs to, for people
 	Label       string
 	Session     string // whose inbox the events go to; "": the endpoint has a URL
-	Urgency     Urgency
 	Principal   string // the key that made it
 	Events      int64  // that matched
 	LastEventAt time.Time
@@ -135,6 +134,46 @@ func MatchGlob(glob, text string) bool {
 		}
 	}
 	return strings.Trim(glob[g:], "*") == ""
+}
+
+// Sighting is what an event is to a sentinel, by what it says. The sentinel's row
+// has the last word.
+type Sighting struct {
+	Sentinel bool // the target is a sentinel's
+	Silent   bool // the event isn't of its types: it may end it, and isn't for it
+	Last     bool // the event is the last about what the sentinel watches
+}
+
+// Sighting gives what an event is to a sentinel; ok: it is something to it.
+func (s *Sentinel) Sighting(ev *Event) (_ Sighting, ok bool) {
+	out := Sighting{Sentinel: true, Silent: true}
+	for _, c := range s.Match {
+		for i, subject := range ev.Subjects {
+			if !c.MatchesSubject(subject) {
+				continue
+			}
+			out.Last = out.Last || i == 0 && s.Until.Kind == UntilTerminal
+			out.Silent = out.Silent && !c.MatchesType(ev.Type)
+		}
+	}
+	out.Last = out.Last && ev.Terminal()
+	return out, out.Last || !out.Silent
+}
+
+// See takes an event into account: mine tells whether it is one of the sentinel's.
+// It may be its last; Status is SentinelExpired then.
+func (s *Sentinel) See(what Sighting, now time.Time) (mine bool) {
+	if !s.Status.Matches() || s.Until.Kind == UntilAt && !now.Before(s.Until.At) {
+		return false
+	}
+	if mine = !what.Silent; mine {
+		s.Events++
+		s.LastEventAt = now
+	}
+	if s.Until.Kind == UntilTerminal && what.Last || s.Until.Kind == UntilCount && s.Events >= s.Until.Count {
+		s.Status, s.Ended = SentinelExpired, s.Until.Kind
+	}
+	return mine
 }
 
 // Terminal tells whether an event is the last about its own subject, the first of

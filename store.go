@@ -20,6 +20,7 @@ type Store interface {
 	PullSessions
 	Endpoints
 	Sessions
+	Sentinels
 	History
 	DeadLetters
 	Replays
@@ -65,6 +66,7 @@ type Target struct {
 	Owned       bool // a lane slot is reserved: hand the row over after the commit
 	Ordered     bool // the endpoint takes its events in their owners' sequences; never Owned
 	Remote      bool // this node won't send it: others are to be told
+	Sighting    Sighting
 }
 
 // Appended is what became of one Append.
@@ -72,7 +74,8 @@ type Appended struct {
 	Duplicate  bool       // the id was there already, with the same content
 	Queued     bool       // it waits in the outbox, behind others of its owner
 	EventKey   int64      // also of the one that was there
-	Deliveries []Delivery // as Targets, in their order; empty for a duplicate
+	Deliveries []Delivery // as Targets, in their order; without ID: the sentinel didn't take it; empty for a duplicate
+	Ended      []int64    // endpoints whose sentinels it has ended
 	Err        error      // this one alone was refused
 }
 
@@ -234,7 +237,21 @@ type EndpointFilter struct {
 	Of       string // a partner: its endpoints, and those of its tenants
 	Platform bool   // endpoints of the platform scope alone
 	Enabled  *bool
+	Kind     EndpointKind
+
+	// Of sentinels' endpoints alone.
+	Provider, Group, Session string
 }
+
+// EndpointKind is whether an endpoint has a sentinel.
+type EndpointKind uint8
+
+// The kinds of endpoints.
+const (
+	AnyKind EndpointKind = iota
+	Webhooks
+	SentinelsOnly
+)
 
 // Viewer is who looks: a tenant, which sees its endpoints, or a partner, which sees
 // its own and those of its tenants. Zero: sees all. Nobody else's endpoints, and
@@ -252,13 +269,16 @@ type Page struct {
 
 // Endpoints keeps endpoints and their configuration version.
 type Endpoints interface {
-	// CreateEndpoint stores a new endpoint and fills in its Key. most > 0 refuses
-	// one more than that many in its scope with LimitReached.
+	// CreateEndpoint stores a new endpoint, with its Sentinel if there is one, and
+	// fills in its Key. most > 0 refuses one more than that many of its kind in its
+	// scope with LimitReached.
 	CreateEndpoint(ctx context.Context, e *Endpoint, most int, a *AuditEntry) error
 	// UpdateEndpoint changes the stored row by what change does to a copy, in
-	// one transaction, and gives the new row. Version goes up.
+	// one transaction, and gives the new row. Version goes up. Of its Sentinel it
+	// changes what isn't counted: Status, Ended, Watch, Group, Label and LastError.
 	UpdateEndpoint(ctx context.Context, id string, change func(*Endpoint) error, a *AuditEntry) (*Endpoint, error)
-	// DeleteEndpoint leaves a tombstone and removes the secrets.
+	// DeleteEndpoint leaves a tombstone and removes the secrets, and a sentinel, whose
+	// watch joins Cancels.
 	DeleteEndpoint(ctx context.Context, id string, a *AuditEntry) error
 	Endpoint(ctx context.Context, id string) (*Endpoint, error) // never a tombstone
 	ListEndpoints(ctx context.Context, f EndpointFilter, p Page) ([]*Endpoint, error)
@@ -296,6 +316,49 @@ type StatsBucket struct {
 	Failed        int64
 	Dead          int64
 	P50, P95, P99 time.Duration // of the attempts' durations
+}
+
+// SentinelDelivery is what became of a sentinel's events at its endpoint.
+type SentinelDelivery struct {
+	Pending int64
+	Dead    int64    // dead letters
+	Any     bool     // something was ever for it
+	Last    *Attempt // the latest; nil: there is none yet
+}
+
+// WatchCancel is a provider's watch that is to be cancelled: its sentinel has ended.
+type WatchCancel struct {
+	Key      int64
+	Provider string
+	Watch    string
+	Tries    int // that failed
+}
+
+// Sentinels keep sentinels, and which events were theirs.
+//
+// An event is a sentinel's if Sentinel.See says so of the row as it is in the
+// transaction that stores the event's pending rows, by the database's clock; and
+// if its endpoint is enabled, and none of its events had the tenant and id before:
+// the last 1,000 of them at least are known, and all whose delivery is still to be
+// made. Append decides this for each target with a Sighting.
+type Sentinels interface {
+	// Sight makes pending rows of an event that is stored, for targets that all have a
+	// Sighting, as Append would. Doing it twice makes each once.
+	Sight(ctx context.Context, ev *Event, targets []Target) (Appended, error)
+	// EndSentinels takes one bounded step of what follows ends: sentinels whose time is
+	// over expire, and their endpoints are disabled with ReasonExpired; other nodes get
+	// to know all that ended; and watches join Cancels. more: another step would find
+	// something.
+	EndSentinels(ctx context.Context, limit int) (ended int, more bool, err error)
+	// Cancels lists watches whose cancelling is due.
+	Cancels(ctx context.Context, limit int) ([]WatchCancel, error)
+	// Cancelled strikes one off.
+	Cancelled(ctx context.Context, key int64) error
+	// PutOffCancel has one wait that failed.
+	PutOffCancel(ctx context.Context, c WatchCancel, wait time.Duration) error
+	// SentinelDeliveries tells what became of the events of some sentinels, by their
+	// endpoints. Those that never had any aren't there.
+	SentinelDeliveries(ctx context.Context, endpoints []int64) (map[int64]SentinelDelivery, error)
 }
 
 // EventFilter selects events. Zero fields select all.

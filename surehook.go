@@ -81,6 +81,7 @@ const (
 	EnvelopePayload     Envelope = "payload"     // data alone, byte for byte
 	EnvelopeThin        Envelope = "thin"        // {id, type, timestamp}: the receiver fetches the event
 	EnvelopeCloudEvents Envelope = "cloudevents" // CloudEvents 1.0, structured
+	EnvelopeSentinel    Envelope = "sentinel"    // {eventId, name, timestamp, data with subject and summary, cursor}; what the profile of that name sends for the standard one
 	EnvelopePylota      Envelope = "pylota"      // with tenant, identity and sequence; what the profile of that name sends for the standard one
 
 	// What the profile purple-wolf sends, and nothing else does; see PurpleWolfEnvelope.
@@ -107,6 +108,7 @@ const (
 	ReasonGone       = "gone"
 	ReasonURLChanged = "url_changed"
 	ReasonSession    = "session_not_alive" // the session whose inbox it fed has ended
+	ReasonExpired    = "expired"           // its sentinel's time is over
 )
 
 // Endpoint is a receiver: where to send, what, how, and how it has been doing.
@@ -136,6 +138,10 @@ type Endpoint struct {
 	CreatedAt      time.Time
 	UpdatedAt      time.Time
 	Deleted        bool // a tombstone, kept while rows point at it
+
+	// Sentinel chooses the endpoint's events, where it is there; EventTypes, Subjects
+	// and Identities are nothing to it then.
+	Sentinel *Sentinel
 }
 
 // Scope derives the endpoint's scope from its owner.

@@ -53,7 +53,7 @@ func view(c Caller, s *surehook.Sentinel, ep *surehook.Endpoint) View {
 		v.Match = append(v.Match, MatchClause{Subject: c.Subject, Types: c.Types})
 	}
 	if s.Session != "" {
-		v.Target = TargetView{Kind: TargetSession, SessionID: s.Session, Urgency: string(s.Urgency)}
+		v.Target = TargetView{Kind: TargetSession, SessionID: s.Session}
 		return v
 	}
 	v.Target = TargetView{Kind: TargetWebhook, URL: shownURL(c, ep.URL), HasSecret: ep.Secrets.Current != "", SecretRedacted: true}

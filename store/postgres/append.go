@@ -184,28 +184,35 @@ func (s *Store) answer(ctx context.Context, b *appendBatch) error {
 		case twin:
 			twins = append(twins, r)
 		case stored:
-			e := item.Event
-			e.Key, e.CreatedAt, e.Sequence, e.Alias = r.key, at(b.ms), r.sequence, r.alias
-			*out = surehook.Appended{EventKey: r.key}
-			if len(item.Targets) > 0 {
-				out.Deliveries = make([]surehook.Delivery, len(item.Targets))
-			}
-			for t, target := range item.Targets {
-				if target.Remote {
-					s.calls.add(target.EndpointKey)
-				}
-				d := surehook.Delivery{ID: r.ids[t], EventKey: r.key, EndpointKey: target.EndpointKey, FirstAttempt: 1, Due: at(b.ms)}
-				if target.Owned {
-					d.Epoch = r.epoch
-				}
-				out.Deliveries[t] = d
-			}
+			item.Event.Key, item.Event.CreatedAt, item.Event.Sequence, item.Event.Alias = r.key, at(b.ms), r.sequence, r.alias
+			s.answerStored(r, b.ms)
 		}
 	}
 	if len(twins) == 0 {
 		return nil
 	}
 	return s.answerTwins(ctx, twins)
+}
+
+// answerStored gives the rows of an event that was stored.
+func (s *Store) answerStored(r *ref, ms int64) {
+	*r.out = surehook.Appended{EventKey: r.key, Ended: r.ended}
+	if len(r.item.Targets) > 0 {
+		r.out.Deliveries = make([]surehook.Delivery, len(r.item.Targets))
+	}
+	for t, target := range r.item.Targets {
+		if r.left(t) {
+			continue
+		}
+		if target.Remote {
+			s.calls.add(target.EndpointKey)
+		}
+		d := surehook.Delivery{ID: r.ids[t], EventKey: r.key, EndpointKey: target.EndpointKey, FirstAttempt: 1, Due: at(ms)}
+		if target.Owned {
+			d.Epoch = r.epoch
+		}
+		r.out.Deliveries[t] = d
+	}
 }
 
 func (s *Store) answerTwins(ctx context.Context, twins []*ref) error {

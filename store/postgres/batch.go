@@ -31,7 +31,9 @@ type ref struct {
 	low  int64   // the id that its key is made of
 	ids  []int64 // of its pending rows
 
-	alias         string // its webhook-id, where another tenant's event has its id
+	dropped       []bool  // targets that are sentinels' and didn't take the event; nil: none
+	ended         []int64 // endpoints whose sentinels it has ended
+	alias         string  // its webhook-id, where another tenant's event has its id
 	state         int
 	gone          bool // its outbox row is
 	key, sequence int64
@@ -160,6 +162,9 @@ func (b *appendBatch) pendingArgs() []any {
 		}
 		e := r.item.Event
 		for t, target := range r.item.Targets {
+			if r.left(t) {
+				continue
+			}
 			var key, me int64
 			if target.Ordered {
 				key = row.OrderKey(e.Tenant, e.Owner)
@@ -218,6 +223,9 @@ func (s *Store) appendIn(ctx context.Context, tx *terseTx, epoch int64, b *appen
 		}
 	}
 	rest := &pgx.Batch{}
+	if err := s.see(ctx, tx, b.sightings(), b.ms, rest); err != nil {
+		return err
+	}
 	if args := b.count(last); args != nil {
 		rest.Queue(s.q(`UPDATE surehook.owners w SET last = x.last FROM unnest($1::text[], $2::text[], $3::bigint[]) x(tenant, owner, last)
 			WHERE w.tenant = x.tenant AND w.owner = x.owner`), args...)
@@ -343,7 +351,7 @@ func (b *appendBatch) reset() {
 	b.ms = 0
 	for i := range b.refs {
 		r := &b.refs[i]
-		r.state, r.sequence, r.alias = left, 0, ""
+		r.state, r.sequence, r.alias, r.dropped, r.ended = left, 0, "", nil, nil
 	}
 }
 

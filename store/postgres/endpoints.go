@@ -58,19 +58,24 @@ func (s *Store) checkEndpointLimit(ctx context.Context, tx pgx.Tx, e *surehook.E
 	if most <= 0 {
 		return nil
 	}
-	scope, sql, arg := "partner "+e.Partner, `SELECT count(*) FROM surehook.endpoints WHERE tenant = '' AND partner = $1 AND NOT deleted`, e.Partner
+	const kind = ` AND NOT e.deleted AND $2 = EXISTS (SELECT FROM surehook.sentinels n WHERE n.endpoint_key = e.key)`
+	scope, sql, arg := "partner "+e.Partner, `SELECT count(*) FROM surehook.endpoints e WHERE e.tenant = '' AND e.partner = $1`+kind, e.Partner
 	if e.Tenant != "" {
-		scope, sql, arg = "tenant "+e.Tenant, `SELECT count(*) FROM surehook.endpoints WHERE tenant = $1 AND NOT deleted`, e.Tenant
+		scope, sql, arg = "tenant "+e.Tenant, `SELECT count(*) FROM surehook.endpoints e WHERE e.tenant = $1`+kind, e.Tenant
+	}
+	what := "webhooks"
+	if e.Sentinel != nil {
+		what = "sentinels"
 	}
 	if err := s.exclude(ctx, tx, "endpoints of "+scope); err != nil {
 		return err
 	}
 	var n int
-	if err := tx.QueryRow(ctx, s.q(sql), arg).Scan(&n); err != nil {
+	if err := tx.QueryRow(ctx, s.q(sql), arg, e.Sentinel != nil).Scan(&n); err != nil {
 		return err
 	}
 	if n >= most {
-		return surehook.Errorf(surehook.LimitReached, "the limit of %d webhooks is reached", most)
+		return surehook.Errorf(surehook.LimitReached, "the limit of %d %s is reached", most, what)
 	}
 	return nil
 }
@@ -100,6 +105,9 @@ func (s *Store) UpdateEndpoint(ctx context.Context, id string, change func(*sure
 		if _, err := s.lockEndpoint(ctx, tx, id); err != nil {
 			return err
 		}
+		if err := s.lockSentinel(ctx, tx, key); err != nil {
+			return err
+		}
 		// A statement of its own, which sees what whoever held the lock has changed.
 		if e, err = s.endpointByKey(ctx, tx, key); err != nil {
 			return err
@@ -115,6 +123,9 @@ func (s *Store) UpdateEndpoint(ctx context.Context, id string, change func(*sure
 		// What is the store's to say stays as it was.
 		e.Key, e.ID, e.Inbox, e.CreatedAt, e.Deleted = stored.Key, stored.ID, stored.Inbox, stored.CreatedAt, false
 		e.Version, e.UpdatedAt = stored.Version+1, at(now)
+		if e.Sentinel == nil || stored.Sentinel == nil {
+			e.Sentinel = stored.Sentinel
+		}
 		if stored.Ordered && !e.Ordered {
 			if err := s.disorder(ctx, tx, key, now); err != nil {
 				return err
@@ -166,6 +177,9 @@ func (s *Store) putEndpoint(ctx context.Context, tx pgx.Tx, e *surehook.Endpoint
 		e.Key, e.Secrets.Current, e.Secrets.Previous, millis(e.Secrets.PreviousUntil)); err != nil {
 		return err
 	}
+	if err := s.putSentinel(ctx, tx, e); err != nil {
+		return err
+	}
 	if err := s.putAudit(ctx, tx, now, a); err != nil {
 		return err
 	}
@@ -212,6 +226,9 @@ func (s *Store) DeleteEndpoint(ctx context.Context, id string, a *surehook.Audit
 		if _, err := tx.Exec(ctx, s.q(`DELETE FROM surehook.endpoint_secrets WHERE endpoint_key = $1`), key); err != nil {
 			return err
 		}
+		if err := s.dropSentinel(ctx, tx, key, now); err != nil {
+			return err
+		}
 		if err := s.putAudit(ctx, tx, now, a); err != nil {
 			return err
 		}
@@ -243,6 +260,18 @@ func (s *Store) ListEndpoints(ctx context.Context, f surehook.EndpointFilter, p 
 	}
 	if f.Enabled != nil {
 		q.add(`e.enabled = ?`, *f.Enabled)
+	}
+	switch f.Kind {
+	case surehook.Webhooks:
+		q.add(`n.endpoint_key IS NULL`)
+	case surehook.SentinelsOnly:
+		q.add(`n.endpoint_key IS NOT NULL`)
+	case surehook.AnyKind:
+	}
+	for _, x := range [...][2]string{{`n.provider`, f.Provider}, {`n.grouping`, f.Group}, {`n.session`, f.Session}} {
+		if x[1] != "" {
+			q.add(x[0]+` = ?`, x[1])
+		}
 	}
 	return list(ctx, s, scanEndpoint, `SELECT `+endpointColumns+q.where()+` ORDER BY e.key DESC`+q.limit(p), q.args...)
 }

@@ -137,6 +137,11 @@ func names(of string) string {
 	LEFT JOIN surehook.endpoints w ON w.key = ` + of + `.endpoint_key`
 }
 
+// attemptColumns are an attempt a with the names of what it belongs to.
+const attemptColumns = `a.key, a.id, a.event_key, a.endpoint_key, a.number, a.status, a.code, a.http_status, a.error, a.response,
+	a.created_at, a.duration_us, a.resolve_us, a.connect_us, a.tls_us, a.write_us, a.wait_us, a.read_us, a.next_due, a.flags,
+	coalesce(e.id, ''), coalesce(e.type, ''), coalesce(w.id, '')`
+
 func scanAttempt(r pgx.CollectableRow) (surehook.Attempt, error) {
 	var a surehook.Attempt
 	var id ulid.ULID
@@ -170,7 +175,5 @@ func (s *Store) EndpointAttempts(ctx context.Context, endpoint int64, p surehook
 func (s *Store) attempts(ctx context.Context, q *query, p surehook.Page) ([]surehook.Attempt, error) {
 	q.before(`key`, p.Cursor)
 	page := `(SELECT * FROM surehook.attempts` + q.where() + ` ORDER BY key DESC` + q.limit(p) + `) a`
-	return list(ctx, s, scanAttempt, `SELECT a.key, a.id, a.event_key, a.endpoint_key, a.number, a.status, a.code, a.http_status, a.error, a.response,
-		a.created_at, a.duration_us, a.resolve_us, a.connect_us, a.tls_us, a.write_us, a.wait_us, a.read_us, a.next_due, a.flags,
-		coalesce(e.id, ''), coalesce(e.type, ''), coalesce(w.id, '') FROM `+page+names(`a`)+` ORDER BY a.key DESC`, q.args...)
+	return list(ctx, s, scanAttempt, `SELECT `+attemptColumns+` FROM `+page+names(`a`)+` ORDER BY a.key DESC`, q.args...)
 }

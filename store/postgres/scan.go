@@ -68,20 +68,24 @@ func scanEventData(r pgx.CollectableRow) (*surehook.Event, error) {
 const endpointColumns = `e.key, e.id, e.version, e.tenant, e.partner, e.url, e.description, e.event_types, e.subjects,
 	e.identities, e.profile, e.envelope, e.signature, e.headers, e.limits, e.enabled, e.disabled_reason,
 	e.consecutive_failures, e.first_failure_at, e.last_failure_at, e.last_success_at, e.created_at, e.updated_at, e.deleted, e.ordered, e.inbox, e.urgency,
-	coalesce(s.secret_enc, ''), coalesce(s.prev_secret_enc, ''), coalesce(s.prev_until, 0)
-	FROM surehook.endpoints e LEFT JOIN surehook.endpoint_secrets s ON s.endpoint_key = e.key`
+	coalesce(s.secret_enc, ''), coalesce(s.prev_secret_enc, ''), coalesce(s.prev_until, 0), ` + sentinelColumns + `
+	FROM surehook.endpoints e LEFT JOIN surehook.endpoint_secrets s ON s.endpoint_key = e.key LEFT JOIN surehook.sentinels n ON n.endpoint_key = e.key`
 
 func scanEndpoint(r pgx.CollectableRow) (*surehook.Endpoint, error) {
 	e := &surehook.Endpoint{}
 	var headers, limits string
-	if err := r.Scan(&e.Key, &e.ID, &e.Version, &e.Tenant, &e.Partner, &e.URL, &e.Description, intoList{&e.EventTypes}, intoList{&e.Subjects},
+	var n sentinelRow
+	if err := r.Scan(append([]any{&e.Key, &e.ID, &e.Version, &e.Tenant, &e.Partner, &e.URL, &e.Description, intoList{&e.EventTypes}, intoList{&e.Subjects},
 		intoList{&e.Identities}, &e.Profile, &e.Envelope, &e.Signature, &headers, &limits, &e.Enabled, &e.DisabledReason,
 		&e.Health.ConsecutiveFailures, intoTime{&e.Health.FirstFailureAt}, intoTime{&e.Health.LastFailureAt}, intoTime{&e.Health.LastSuccessAt},
 		intoTime{&e.CreatedAt}, intoTime{&e.UpdatedAt}, &e.Deleted, &e.Ordered, &e.Inbox, &e.Urgency,
-		&e.Secrets.Current, &e.Secrets.Previous, intoTime{&e.Secrets.PreviousUntil}); err != nil {
+		&e.Secrets.Current, &e.Secrets.Previous, intoTime{&e.Secrets.PreviousUntil}}, n.targets()...)...); err != nil {
 		return nil, err
 	}
 	var err error
+	if e.Sentinel, err = n.sentinel(e.ID); err != nil {
+		return nil, err
+	}
 	if e.Headers, err = row.ParseHeaders(headers); err != nil {
 		return nil, err
 	}

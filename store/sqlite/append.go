@@ -116,12 +116,31 @@ func (s *Store) append(c *conn, a *surehook.Append, hash []byte, now time.Time, 
 		return s.refused(c, e)
 	}
 	out.EventKey = e.Key
-	if len(a.Targets) == 0 {
+	return s.putTargets(c, e, a.Targets, now, out)
+}
+
+// putTargets makes the pending rows of an event, for those of the sentinels among
+// the targets whose event it is.
+func (s *Store) putTargets(c *conn, e *surehook.Event, targets []surehook.Target, now time.Time, out *surehook.Appended) error {
+	if len(targets) == 0 {
 		return nil
 	}
-	out.Deliveries = make([]surehook.Delivery, len(a.Targets))
-	first := s.keys.take(len(a.Targets))
-	for i, t := range a.Targets {
+	out.Deliveries = make([]surehook.Delivery, len(targets))
+	first := s.keys.take(len(targets))
+	for i := range targets {
+		t := &targets[i]
+		if t.Sighting.Sentinel {
+			mine, ended, err := see(c, e, t, now)
+			if err != nil {
+				return err
+			}
+			if ended {
+				out.Ended = append(out.Ended, t.EndpointKey)
+			}
+			if !mine {
+				continue
+			}
+		}
 		d := surehook.Delivery{ID: first + int64(i), EventKey: e.Key, EndpointKey: t.EndpointKey, FirstAttempt: 1, Due: now}
 		if t.Owned {
 			d.Epoch = s.epoch.Load()

@@ -57,13 +57,18 @@ func checkEndpointLimit(c *conn, e *surehook.Endpoint, limit int) error {
 	}
 	var n int64
 	var err error
+	const count, has = `SELECT count(*) FROM endpoints e WHERE deleted = 0 AND ? = EXISTS (SELECT 1 FROM sentinels n WHERE n.endpoint_key = e.key)`, ` AND tenant = `
+	watches, what := e.Sentinel != nil, "webhooks"
+	if watches {
+		what = "sentinels"
+	}
 	if e.Tenant != "" {
-		n, err = c.int64(`SELECT count(*) FROM endpoints WHERE tenant = ? AND deleted = 0`, e.Tenant)
+		n, err = c.int64(count+has+`?`, watches, e.Tenant)
 	} else {
-		n, err = c.int64(`SELECT count(*) FROM endpoints WHERE tenant = '' AND partner = ? AND deleted = 0`, e.Partner)
+		n, err = c.int64(count+has+`'' AND partner = ?`, watches, e.Partner)
 	}
 	if err == nil && n >= int64(limit) {
-		err = surehook.Errorf(surehook.LimitReached, "the limit of %d webhooks is reached", limit)
+		err = surehook.Errorf(surehook.LimitReached, "the limit of %d %s is reached", limit, what)
 	}
 	return err
 }
@@ -90,6 +95,9 @@ func (s *Store) UpdateEndpoint(_ context.Context, id string, change func(*sureho
 		// What is the store's to say stays as it was.
 		e.Key, e.ID, e.Inbox, e.CreatedAt, e.Deleted = stored.Key, stored.ID, stored.Inbox, stored.CreatedAt, false
 		e.Version, e.UpdatedAt = stored.Version+1, at(millis(s.now()))
+		if e.Sentinel == nil || stored.Sentinel == nil {
+			e.Sentinel = stored.Sentinel
+		}
 		if stored.Ordered && !e.Ordered {
 			if err := disorder(c, stored.Key, s.now()); err != nil {
 				return err
@@ -132,6 +140,9 @@ func (s *Store) putEndpoint(c *conn, e *surehook.Endpoint, a *surehook.AuditEntr
 		e.Key, e.Secrets.Current, e.Secrets.Previous, e.Secrets.PreviousUntil); err != nil {
 		return err
 	}
+	if err := putSentinel(c, e); err != nil {
+		return err
+	}
 	if err := s.putAudit(c, a); err != nil {
 		return err
 	}
@@ -149,6 +160,9 @@ func (s *Store) DeleteEndpoint(_ context.Context, id string, a *surehook.AuditEn
 			return err
 		}
 		if _, err := c.exec(`DELETE FROM endpoint_secrets WHERE endpoint_key = ?`, e.Key); err != nil {
+			return err
+		}
+		if err := s.dropSentinel(c, e.Key); err != nil {
 			return err
 		}
 		if err := s.putAudit(c, a); err != nil {
@@ -199,6 +213,18 @@ func (s *Store) ListEndpoints(ctx context.Context, f surehook.EndpointFilter, p 
 	}
 	if f.Enabled != nil {
 		q.add(`e.enabled = ?`, *f.Enabled)
+	}
+	switch f.Kind {
+	case surehook.Webhooks:
+		q.add(`n.endpoint_key IS NULL`)
+	case surehook.SentinelsOnly:
+		q.add(`n.endpoint_key IS NOT NULL`)
+	case surehook.AnyKind:
+	}
+	for _, x := range [...][2]string{{`n.provider`, f.Provider}, {`n.grouping`, f.Group}, {`n.session`, f.Session}} {
+		if x[1] != "" {
+			q.add(x[0]+` = ?`, x[1])
+		}
 	}
 	var out []*surehook.Endpoint
 	err := s.read(ctx, func(c *conn) error {

@@ -28,9 +28,9 @@ func scanEvent(st *sqlite3.Stmt, i int) (*surehook.Event, error) {
 const endpointColumns = `e.key, e.id, e.version, e.tenant, e.partner, e.url, e.description, e.event_types, e.subjects,
 	e.identities, e.profile, e.envelope, e.signature, e.headers, e.limits, e.enabled, e.disabled_reason,
 	e.consecutive_failures, e.first_failure_at, e.last_failure_at, e.last_success_at, e.created_at, e.updated_at, e.deleted, e.ordered, e.inbox, e.urgency,
-	ifnull(s.secret_enc, ''), ifnull(s.prev_secret_enc, ''), ifnull(s.prev_until, 0)`
+	ifnull(s.secret_enc, ''), ifnull(s.prev_secret_enc, ''), ifnull(s.prev_until, 0), ` + sentinelColumns
 
-const fromEndpoints = ` FROM endpoints e LEFT JOIN endpoint_secrets s ON s.endpoint_key = e.key`
+const fromEndpoints = ` FROM endpoints e LEFT JOIN endpoint_secrets s ON s.endpoint_key = e.key` + fromSentinels
 
 func scanEndpoint(st *sqlite3.Stmt) (*surehook.Endpoint, error) {
 	e := &surehook.Endpoint{
@@ -45,6 +45,9 @@ func scanEndpoint(st *sqlite3.Stmt) (*surehook.Endpoint, error) {
 		Secrets: surehook.Secrets{Current: st.ColumnText(27), Previous: st.ColumnText(28), PreviousUntil: at(st.ColumnInt64(29))},
 	}
 	var err error
+	if e.Sentinel, err = scanSentinel(st, 30, e.ID); err != nil {
+		return nil, err
+	}
 	for i, to := range []*[]string{&e.EventTypes, &e.Subjects, &e.Identities} {
 		if *to, err = unlist(st.ColumnRawText(7 + i)); err != nil {
 			return nil, err

@@ -244,6 +244,50 @@ CREATE INDEX pull_sessions_id ON surehook.pull_sessions (tenant, partner, id, ke
 CREATE INDEX pull_sessions_seen ON surehook.pull_sessions (seen_at) WHERE ended_at = 0;
 CREATE INDEX pull_sessions_ended ON surehook.pull_sessions (ended_at) WHERE ended_at > 0;
 
+-- Sentinels, each beside the endpoint of the same key; which events were theirs; and
+-- the watches of those that ended, until their providers have cancelled them.
+CREATE TABLE surehook.sentinels (
+    endpoint_key  bigint PRIMARY KEY,
+    clauses       text NOT NULL, -- JSON [{"subject":…,"types":[…]}]
+    until_kind    text NOT NULL,
+    until_at      bigint NOT NULL,
+    until_count   bigint NOT NULL,
+    status        text NOT NULL,
+    ended         text NOT NULL,
+    settled       boolean NOT NULL, -- false: it ended, and not all that follows is done
+    provider      text NOT NULL,
+    watch         text NOT NULL,
+    grouping      text NOT NULL,
+    label         text NOT NULL,
+    session       text NOT NULL,
+    principal     text NOT NULL,
+    events        bigint NOT NULL,
+    last_event_at bigint NOT NULL,
+    last_error    text NOT NULL,
+    created_at    bigint NOT NULL
+) WITH (fillfactor = 80);
+CREATE INDEX sentinels_at ON surehook.sentinels (until_at) WHERE until_kind = 'at' AND status <> 'expired';
+CREATE INDEX sentinels_unsettled ON surehook.sentinels (endpoint_key) WHERE NOT settled;
+CREATE INDEX sentinels_session ON surehook.sentinels (session, endpoint_key) WHERE session <> '';
+
+CREATE TABLE surehook.sentinel_events (
+    endpoint_key bigint NOT NULL,
+    event_id     text NOT NULL,
+    tenant       text NOT NULL,
+    event_key    bigint NOT NULL,
+    PRIMARY KEY (endpoint_key, event_id, tenant)
+);
+CREATE INDEX sentinel_events_key ON surehook.sentinel_events (endpoint_key, event_key);
+
+CREATE TABLE surehook.watch_cancels (
+    key      bigint PRIMARY KEY,
+    provider text NOT NULL,
+    watch    text NOT NULL,
+    tries    integer NOT NULL,
+    retry_at bigint NOT NULL
+);
+CREATE INDEX watch_cancels_due ON surehook.watch_cancels (retry_at);
+
 CREATE TABLE surehook.tenants (
     key         bigint PRIMARY KEY,
     id          text NOT NULL UNIQUE,
