@@ -1,6 +1,7 @@
 package surehook
 
 import (
+	"context"
 	"strings"
 	"time"
 )
@@ -11,7 +12,7 @@ import (
 // and until when.
 type Sentinel struct {
 	EndpointKey int64
-	ID          string // sen_…; the endpoint's too
+	ID          string   // sen_…; the endpoint's too
 	Match       []Clause // never empty
 	Until       Until
 	Status      SentinelStatus
@@ -185,4 +186,47 @@ func (e *Event) Terminal() bool {
 	}
 	yes, _ := c.Extensions["terminal"].(bool)
 	return yes
+}
+
+// SentinelDelivery is what became of a sentinel's events at its endpoint.
+type SentinelDelivery struct {
+	Pending int64
+	Dead    int64    // dead letters
+	Any     bool     // something was ever for it
+	Last    *Attempt // the latest; nil: there is none yet
+}
+
+// WatchCancel is a provider's watch that is to be cancelled: its sentinel has ended.
+type WatchCancel struct {
+	Key      int64
+	Provider string
+	Watch    string
+	Tries    int // that failed
+}
+
+// Sentinels keep sentinels, and which events were theirs.
+//
+// An event is a sentinel's if Sentinel.See says so of the row as it is in the
+// transaction that stores the event's pending rows, by the database's clock; and
+// if its endpoint is enabled, and none of its events had the tenant and id before:
+// the last 1,000 of them at least are known, and all whose delivery is still to be
+// made. Append decides this for each target with a Sighting.
+type Sentinels interface {
+	// Sight makes pending rows of an event that is stored, for targets that all have a
+	// Sighting, as Append would. Doing it twice makes each once.
+	Sight(ctx context.Context, ev *Event, targets []Target) (Appended, error)
+	// EndSentinels takes one bounded step of what follows ends: sentinels whose time is
+	// over expire, and their endpoints are disabled with ReasonExpired; other nodes get
+	// to know all that ended; and watches join Cancels. more: another step would find
+	// something.
+	EndSentinels(ctx context.Context, limit int) (ended int, more bool, err error)
+	// Cancels lists watches whose cancelling is due.
+	Cancels(ctx context.Context, limit int) ([]WatchCancel, error)
+	// Cancelled strikes one off.
+	Cancelled(ctx context.Context, key int64) error
+	// PutOffCancel has one wait that failed.
+	PutOffCancel(ctx context.Context, c WatchCancel, wait time.Duration) error
+	// SentinelDeliveries tells what became of the events of some sentinels, by their
+	// endpoints. Those that never had any aren't there.
+	SentinelDeliveries(ctx context.Context, endpoints []int64) (map[int64]SentinelDelivery, error)
 }

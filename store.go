@@ -318,49 +318,6 @@ type StatsBucket struct {
 	P50, P95, P99 time.Duration // of the attempts' durations
 }
 
-// SentinelDelivery is what became of a sentinel's events at its endpoint.
-type SentinelDelivery struct {
-	Pending int64
-	Dead    int64    // dead letters
-	Any     bool     // something was ever for it
-	Last    *Attempt // the latest; nil: there is none yet
-}
-
-// WatchCancel is a provider's watch that is to be cancelled: its sentinel has ended.
-type WatchCancel struct {
-	Key      int64
-	Provider string
-	Watch    string
-	Tries    int // that failed
-}
-
-// Sentinels keep sentinels, and which events were theirs.
-//
-// An event is a sentinel's if Sentinel.See says so of the row as it is in the
-// transaction that stores the event's pending rows, by the database's clock; and
-// if its endpoint is enabled, and none of its events had the tenant and id before:
-// the last 1,000 of them at least are known, and all whose delivery is still to be
-// made. Append decides this for each target with a Sighting.
-type Sentinels interface {
-	// Sight makes pending rows of an event that is stored, for targets that all have a
-	// Sighting, as Append would. Doing it twice makes each once.
-	Sight(ctx context.Context, ev *Event, targets []Target) (Appended, error)
-	// EndSentinels takes one bounded step of what follows ends: sentinels whose time is
-	// over expire, and their endpoints are disabled with ReasonExpired; other nodes get
-	// to know all that ended; and watches join Cancels. more: another step would find
-	// something.
-	EndSentinels(ctx context.Context, limit int) (ended int, more bool, err error)
-	// Cancels lists watches whose cancelling is due.
-	Cancels(ctx context.Context, limit int) ([]WatchCancel, error)
-	// Cancelled strikes one off.
-	Cancelled(ctx context.Context, key int64) error
-	// PutOffCancel has one wait that failed.
-	PutOffCancel(ctx context.Context, c WatchCancel, wait time.Duration) error
-	// SentinelDeliveries tells what became of the events of some sentinels, by their
-	// endpoints. Those that never had any aren't there.
-	SentinelDeliveries(ctx context.Context, endpoints []int64) (map[int64]SentinelDelivery, error)
-}
-
 // EventFilter selects events. Zero fields select all.
 type EventFilter struct {
 	Tenant   string
@@ -520,43 +477,6 @@ type Retention interface {
 	Prune(ctx context.Context, before time.Time, limit int) (events int64, more bool, err error)
 	// PruneTenant does the same with one tenant's events, at most limit of them.
 	PruneTenant(ctx context.Context, tenant string, before time.Time, limit int) (events int64, more bool, err error)
-}
-
-// Erasure selects events: those with Keys, or else those of a tenant, or of one of
-// its identities, with keys above After. Tenant "" is the events without one, and
-// then Identity is required.
-type Erasure struct {
-	Keys             []int64
-	Tenant, Identity string
-	After            int64
-}
-
-// Erased is what one step of an erasure did.
-type Erased struct {
-	Events     int   // whose data went
-	Deliveries int   // that ended by it
-	Next       int64 // where the next step goes on; 0: this was the last
-}
-
-// Erasing removes what events said. That there were such, and what became of them,
-// is kept.
-type Erasing interface {
-	// Erase clears the data of selected events, and what receivers answered to it,
-	// in one bounded step: at most limit are looked at. Their free rows end as dead
-	// letters with EventUnavailable; those that a lane holds stay its own, and its
-	// node hears of it by Watch, or by Erasures.
-	Erase(ctx context.Context, sel Erasure, limit int, a *AuditEntry) (Erased, error)
-	// ErasureWaits counts selected events that wait for their fan-out, those of ids
-	// alone if there are any; before is 0 or an earlier call's last. They can't be
-	// erased yet.
-	ErasureWaits(ctx context.Context, sel Erasure, ids []string, before int64) (n int, last int64, err error)
-	// ErasedAmong gives those of the events that are erased, or gone altogether.
-	ErasedAmong(ctx context.Context, events []int64) ([]int64, error)
-	// Erasures goes up when another node may have erased something.
-	Erasures(ctx context.Context) (int64, error)
-	// Scrub clears what erased data may have left in the store's files, as far as
-	// the store can: Unavailable when something was in the way.
-	Scrub(ctx context.Context) error
 }
 
 // ReservedFor is how long a request with an Idempotency-Key may be under way. A
