@@ -117,18 +117,31 @@ func Start(ctx context.Context, cfg config.Config, opt Options) (_ *App, err err
 	if err := a.firstKey(ctx, e, cfg, opt); err != nil {
 		return nil, err
 	}
+	return a, a.serveAPI(cfg, opt, e, m, listener)
+}
+
+// serveAPI serves everything that a server without a relay answers.
+func (a *App) serveAPI(cfg config.Config, opt Options, e *engine.Engine, m *metrics, listener net.Listener) error {
+	hooks, err := a.githubRoute(cfg, e)
+	if err != nil {
+		return err
+	}
+	a.sentinels(cfg, opt, e, hooks != nil)
 	h := api.New(api.Options{Engine: e, Logger: a.log, Version: opt.Version, MaxEventBytes: int(cfg.MaxEventBytes),
 		Metrics: m.handler(), OpenMetrics: cfg.MetricsAuth == "open"})
 	a.stack.push("what the API keeps in memory", func(ctx context.Context) error {
 		h.Close(ctx)
 		return nil
 	})
-	if cfg.API {
-		a.serve(listener, h)
-	} else {
+	switch {
+	case !cfg.API:
 		a.serve(listener, api.PagesAlone(h))
+	case hooks != nil:
+		a.serve(listener, at(cfg.GitHubWebhookPath, hooks, h))
+	default:
+		a.serve(listener, h)
 	}
-	return a, nil
+	return nil
 }
 
 // startEngine opens the store and starts the engine on it, with everything

@@ -57,6 +57,13 @@ type Config struct {
 	NotifyCommand string
 	NotifyURL     string
 
+	GitHubWebhookPath       string
+	GitHubWebhookSecret     string // one a line
+	GitHubWebhookSecretFile string
+	GitHubWebhookTenant     string
+	GHCommand               string // off: none
+	GHEvery                 time.Duration
+
 	MetricsAuth  string // open or key
 	EventClasses EventClasses
 

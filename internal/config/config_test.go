@@ -162,3 +162,16 @@ func FuzzFile(f *testing.F) {
 		}
 	})
 }
+
+func TestWhereGitHubsWebhooksAreTaken(t *testing.T) {
+	for v, ok := range map[string]bool{"/providers/x": true, "/providers/webhook/github": true, "/v1/events": false, "/providers": false, "/providers/": false, "/providers/../v1/events": false,
+		"/providers//x": false, "providers/x": false, "/providers/a?b": false, "/providers/a b": false, "/providers/{x}": false, "/": false} {
+		if _, err := Load(Source{Environ: []string{"SUREHOOK_GITHUB_WEBHOOK_PATH=" + v}}); (err == nil) != ok {
+			t.Errorf("%s: %v", v, err)
+		}
+	}
+	_, err := Load(Source{Environ: []string{"SUREHOOK_GITHUB_WEBHOOK_SECRET=planted-secret", "SUREHOOK_GITHUB_WEBHOOK_SECRET_FILE=x"}})
+	if err == nil || !strings.Contains(err.Error(), "give one of the two") || strings.Contains(err.Error(), "planted") {
+		t.Error(err)
+	}
+}

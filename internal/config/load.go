@@ -237,6 +237,9 @@ func together(c *Config) Problems {
 	if c.MasterKey != "" && c.MasterKeyFile != "" {
 		bad = append(bad, Problem{Option: "master-key", From: "SUREHOOK_MASTER_KEY and master-key-file", Message: "give one of the two"})
 	}
+	if c.GitHubWebhookSecret != "" && c.GitHubWebhookSecretFile != "" {
+		bad = append(bad, Problem{Option: "github-webhook-secret", From: "SUREHOOK_GITHUB_WEBHOOK_SECRET and github-webhook-secret-file", Message: "give one of the two"})
+	}
 	if c.Memory < c.MaxEventBytes {
 		bad = append(bad, Problem{Option: "memory", From: "memory and max-event-bytes", Message: "one event must fit into memory"})
 	}

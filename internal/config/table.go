@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -93,6 +94,22 @@ var table = []Option{
 	{Name: "notify-url", Value: "url", Secret: true, Help: "URL that the same notice is posted to, by a plain HTTP client",
 		set: func(c *Config, v string) error { c.NotifyURL = v; _, err := httpURL(v); return err }},
 
+	{Name: "github-webhook-path", Default: "/providers/webhook/github", Value: "path", Help: "where GitHub's webhooks are taken, once there is a secret",
+		set: func(c *Config, v string) error { c.GitHubWebhookPath = v; return hookPath(v) }},
+	{Name: "github-webhook-secret", Secret: true, EnvOnly: true, Help: "secret of GitHub's webhooks; while it is changed the new one and the old one, one a line; none: they aren't taken",
+		set: func(c *Config, v string) error { c.GitHubWebhookSecret = v; return nil }},
+	{Name: "github-webhook-secret-file", Value: "file", Help: "file that holds the secret in place of that",
+		set: func(c *Config, v string) error { c.GitHubWebhookSecretFile = v; return nil }},
+	{Name: "github-webhook-tenant", Value: "tenant", Help: "whose the events of GitHub's webhooks are; the platform's if not set",
+		set: func(c *Config, v string) error { c.GitHubWebhookTenant = v; return tenantName(v) }},
+	{Name: "gh-command", Default: "gh", Value: "program", Help: "GitHub CLI that the sentinel provider local-gh looks through, with the account that it is logged in with; off: none",
+		set: func(c *Config, v string) error { c.GHCommand = v; return nil }},
+	{Name: "gh-every", Default: "1m", Value: "duration", Help: "how often local-gh looks at a pull request",
+		set: func(c *Config, v string) (err error) {
+			c.GHEvery, err = duration(v, 10*time.Second, 24*time.Hour)
+			return err
+		}},
+
 	{Name: "metrics-auth", Default: "open", Value: "who", Help: "open: anybody may read /metrics, which names no tenant, endpoint or host; key: an API key that may read",
 		set: func(c *Config, v string) error { c.MetricsAuth = v; return oneOf(v, "open", "key") }},
 
@@ -141,6 +158,23 @@ func database(v string) error {
 	u, err := url.Parse(v)
 	if err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
 		return errors.New("must be a postgres:// URL; for SQLite leave it out, and set data to a directory")
+	}
+	return nil
+}
+
+// hookPath is where a provider's webhooks are taken: apart from all that the API
+// serves, now and later.
+func hookPath(v string) error {
+	name, ok := strings.CutPrefix(v, "/providers/")
+	if !ok || name == "" || path.Clean(v) != v || len(v) > 200 || strings.ContainsFunc(v, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`?#%{}\`, r) }) {
+		return errors.New("must be a path below /providers/, such as /providers/webhook/github")
+	}
+	return nil
+}
+
+func tenantName(v string) error {
+	if !accept.Printable(v) {
+		return errors.New("must be at most 200 printable ASCII characters without spaces")
 	}
 	return nil
 }

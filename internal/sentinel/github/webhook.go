@@ -28,7 +28,10 @@ type Options struct {
 type Webhook struct {
 	opt    Options
 	verify *receiver.Receiver
+	slots  chan struct{} // bodies of strangers in memory at once
 }
+
+const maxAtOnce = 32 // of 1 MiB each
 
 // New makes one. Secrets are checked here.
 func New(opt Options) (*Webhook, error) {
@@ -43,7 +46,7 @@ func New(opt Options) (*Webhook, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Webhook{opt: opt, verify: rc}, nil
+	return &Webhook{opt: opt, verify: rc, slots: make(chan struct{}, maxAtOnce)}, nil
 }
 
 // answer is what GitHub's log of deliveries shows.
@@ -65,6 +68,12 @@ type problem struct {
 // ServeHTTP takes one webhook. The signature is checked over the raw body, in
 // constant time, before anything is read out of it.
 func (h *Webhook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	select {
+	case h.slots <- struct{}{}:
+		defer func() { <-h.slots }()
+	case <-r.Context().Done():
+		return // it has gone
+	}
 	m, err := h.verify.Verify(w, r)
 	if err != nil {
 		h.refuse(w, r, err)
