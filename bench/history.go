@@ -12,12 +12,15 @@ import (
 )
 
 // historyFigures compare a steady load with many finished events in the tables
-// to the same while retention removes them.
+// to the same while retention removes them, in alternating rounds.
 type historyFigures struct {
-	Beside  figures `json:"beside"`
-	Pruning figures `json:"pruning"`
+	P95     float64 `json:"p95_ms"`
+	Pruning float64 `json:"p95_pruning_ms"`
+	Ratio   float64 `json:"p95_ratio"` // the median of the rounds' ratios
 	Pruned  float64 `json:"pruned_per_s"`
 }
+
+const historyRounds = 5
 
 // engineHistory fills s.Pending finished events of one endpoint, 40 to 31 days
 // old, then measures publish to arrival without and with retention at work.
@@ -30,15 +33,32 @@ func engineHistory(ctx context.Context, s scenario) (any, error) {
 	return got, errors.Join(err, r.close())
 }
 
-func (r *rig) history(ctx context.Context, s scenario) (out historyFigures, err error) {
+func (r *rig) history(ctx context.Context, s scenario) (historyFigures, error) {
 	if err := r.finished(ctx, s.Database, s.Pending); err != nil {
-		return out, err
+		return historyFigures{}, err
 	}
 	s.Pending = 0
-	if out.Beside, err = r.latency(ctx, s); err != nil {
-		return out, err
+	var beside, pruning, ratio, rate []float64
+	for range historyRounds {
+		alone, err := r.latency(ctx, s)
+		if err != nil {
+			return historyFigures{}, err
+		}
+		with, removed, err := r.whilePruning(ctx, s)
+		if err != nil {
+			return historyFigures{}, err
+		}
+		progress("history: p95 %.2f ms, while retention removes %.0f/s: %.2f ms", alone.P95, removed, with.P95)
+		beside, pruning, ratio, rate = append(beside, alone.P95), append(pruning, with.P95), append(ratio, with.P95/alone.P95), append(rate, removed)
 	}
-	stop, pruned, done := make(chan struct{}), int64(0), make(chan error, 1)
+	return historyFigures{P95: median(beside), Pruning: median(pruning), Ratio: median(ratio), Pruned: median(rate)}, nil
+}
+
+// whilePruning measures while retention works, and tells how many events a second
+// it removes.
+func (r *rig) whilePruning(ctx context.Context, s scenario) (figures, float64, error) {
+	stop, done := make(chan struct{}), make(chan error, 1)
+	var pruned int64
 	start := time.Now()
 	go func() {
 		var err error
@@ -55,11 +75,10 @@ func (r *rig) history(ctx context.Context, s scenario) (out historyFigures, err 
 		}
 		done <- err
 	}()
-	out.Pruning, err = r.latency(ctx, s)
+	f, err := r.latency(ctx, s)
 	close(stop)
 	err = errors.Join(err, <-done)
-	out.Pruned = float64(pruned) / time.Since(start).Seconds()
-	return out, err
+	return f, float64(pruned) / time.Since(start).Seconds(), err
 }
 
 // finished writes events that were delivered long ago, straight into the tables.
@@ -83,7 +102,7 @@ func (r *rig) finished(ctx context.Context, dsn string, n int) error {
 		for _, sql := range []string{
 			fmt.Sprintf(`CREATE TABLE %[1]s.events_%[2]s PARTITION OF %[1]s.events FOR VALUES FROM (%[3]d) TO (%[4]d)`, r.schema, name, key, to),
 			fmt.Sprintf(`CREATE TABLE %[1]s.attempts_%[2]s PARTITION OF %[1]s.attempts FOR VALUES FROM (%[3]d) TO (%[4]d)`, r.schema, name, key, to),
-			fmt.Sprintf(`WITH k AS MATERIALIZED (SELECT %[2]d + i * %[3]d AS key FROM generate_series(1, %[4]d) i), e AS (
+			fmt.Sprintf(`WITH k AS MATERIALIZED (SELECT %[2]d + i::bigint * %[3]d AS key FROM generate_series(1, %[4]d) i), e AS (
 				INSERT INTO %[1]s.event_keys (id, tenant, key, hash) SELECT 'evt_old_' || key, '', key, '\x00'::bytea FROM k)
 				INSERT INTO %[1]s.events (key, tenant, id, type, identity, owner, sequence, subjects, occurred_at, created_at, trace, about, partner, alias, api_version, data)
 				SELECT key, '', 'evt_old_' || key, 'bench.0', '', '', 0, '[]', (key >> 22) + 1577836800000, (key >> 22) + 1577836800000, '', '', '', '', '2026-10-01', '{"n":1}' FROM k`,

@@ -29,10 +29,8 @@ type nodesRow struct {
 
 // historyRow is a database that holds many finished events.
 type historyRow struct {
-	Events  int     `json:"events"`
-	P95     float64 `json:"p95_ms"`
-	Pruning float64 `json:"p95_pruning_ms"`
-	Pruned  float64 `json:"pruned_per_s"`
+	Events int `json:"events"`
+	historyFigures
 }
 
 // manyRow is a store with 10,000 endpoints.

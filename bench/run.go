@@ -285,7 +285,7 @@ func (b *bench) old(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.rep.History = &historyRow{Events: b.history, P95: f.Beside.P95, Pruning: f.Pruning.P95, Pruned: f.Pruned}
-	progress("%d finished events: p95 %.2f ms, while retention removes %.0f/s: %.2f ms", b.history, f.Beside.P95, f.Pruned, f.Pruning.P95)
+	b.rep.History = &historyRow{Events: b.history, historyFigures: f}
+	progress("%d finished events: p95 %.2f ms, while retention removes %.0f/s: %.2f ms", b.history, f.P95, f.Pruned, f.Pruning)
 	return nil
 }
