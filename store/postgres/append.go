@@ -42,17 +42,33 @@ const batchSQL = `SELECT surehook.clock() AS ms, (SELECT value FROM surehook.cou
 
 // insertEvents and insertPending store what keysSQL let pass. Lists of one length
 // in a SELECT's columns cost the server less than in its FROM: it keeps no copy.
+// Lists that say nothing come as NULL (see sparse).
 const (
 	insertEvents = `INSERT INTO surehook.events (key, tenant, id, type, identity, owner, sequence, subjects, occurred_at, created_at, trace, about, partner, alias,
 		api_version, data)
-	SELECT unnest($1::bigint[]), unnest($2::text[]), unnest($3::text[]), unnest($4::text[]), unnest($5::text[]), unnest($6::text[]),
-		unnest($7::bigint[]), unnest($8::text[]), unnest($9::bigint[]), $10::bigint, unnest($11::text[]), unnest($12::text[]), unnest($13::text[]),
-		unnest($14::text[]), unnest($15::text[]), unnest($16::bytea[])`
+	SELECT key, coalesce(tenant, ''), id, type, coalesce(identity, ''), coalesce(owner, ''), coalesce(sequence, 0), coalesce(subjects, '[]'), occurred_at,
+		$10::bigint, coalesce(trace, ''), coalesce(about, ''), coalesce(partner, ''), coalesce(alias, ''), coalesce(api_version, ''), data
+	FROM (SELECT unnest($1::bigint[]) AS key, unnest($2::text[]) AS tenant, unnest($3::text[]) AS id, unnest($4::text[]) AS type, unnest($5::text[]) AS identity,
+		unnest($6::text[]) AS owner, unnest($7::bigint[]) AS sequence, unnest($8::text[]) AS subjects, unnest($9::bigint[]) AS occurred_at,
+		unnest($11::text[]) AS trace, unnest($12::text[]) AS about, unnest($13::text[]) AS partner, unnest($14::text[]) AS alias,
+		unnest($15::text[]) AS api_version, unnest($16::bytea[]) AS data) x`
 
 	insertPending = `INSERT INTO surehook.pending (event_key, endpoint_key, id, owner, due, order_key, sequence, attempt, first_attempt, size)
-	SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::bigint[]), nullif(unnest($4::bigint[]), 0), $5::bigint,
-		nullif(unnest($6::bigint[]), 0), unnest($7::bigint[]), 0, 1, unnest($8::int[])`
+	SELECT event, endpoint, id, nullif(owner, 0), $5::bigint, nullif(order_key, 0), coalesce(sequence, 0), 0, 1, size
+	FROM (SELECT unnest($1::bigint[]) AS event, unnest($2::bigint[]) AS endpoint, unnest($3::bigint[]) AS id, unnest($4::bigint[]) AS owner,
+		unnest($6::bigint[]) AS order_key, unnest($7::bigint[]) AS sequence, unnest($8::int[]) AS size) x`
 )
+
+// sparse gives nil for a column of which no row says anything: most rows lack the
+// same things, and an element costs both sides, whatever is in it.
+func sparse[T comparable](column []T, nothing T) []T {
+	for _, v := range column {
+		if v != nothing {
+			return column
+		}
+	}
+	return nil
+}
 
 // appendJob is one call of Append.
 type appendJob struct {

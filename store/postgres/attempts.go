@@ -15,9 +15,13 @@ import (
 
 const insertAttempts = `INSERT INTO surehook.attempts (key, event_key, endpoint_key, id, created_at, duration_us, next_due, number, http_status,
 	resolve_us, connect_us, tls_us, write_us, wait_us, read_us, status, flags, code, error, response)
-	SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::uuid[]), unnest($5::bigint[]), unnest($6::bigint[]),
-	unnest($7::bigint[]), unnest($8::int[]), unnest($9::int[]), unnest($10::int[]), unnest($11::int[]), unnest($12::int[]), unnest($13::int[]),
-	unnest($14::int[]), unnest($15::int[]), unnest($16::smallint[]), unnest($17::smallint[]), unnest($18::text[]), unnest($19::text[]), unnest($20::bytea[])`
+	SELECT key, event, endpoint, id, created, duration, coalesce(due, 0), number, coalesce(http, 0), coalesce(resolve, 0), coalesce(connect, 0),
+		coalesce(tls, 0), coalesce(write, 0), coalesce(wait, 0), coalesce(read, 0), status, coalesce(flags, 0::smallint), coalesce(code, ''), coalesce(error, ''), response
+	FROM (SELECT unnest($1::bigint[]) AS key, unnest($2::bigint[]) AS event, unnest($3::bigint[]) AS endpoint, unnest($4::uuid[]) AS id,
+		unnest($5::bigint[]) AS created, unnest($6::bigint[]) AS duration, unnest($7::bigint[]) AS due, unnest($8::int[]) AS number,
+		unnest($9::int[]) AS http, unnest($10::int[]) AS resolve, unnest($11::int[]) AS connect, unnest($12::int[]) AS tls, unnest($13::int[]) AS write,
+		unnest($14::int[]) AS wait, unnest($15::int[]) AS read, unnest($16::smallint[]) AS status, unnest($17::smallint[]) AS flags,
+		unnest($18::text[]) AS code, unnest($19::text[]) AS error, unnest($20::bytea[]) AS response) x`
 
 // orKept is for attempts that may be there already.
 const orKept = ` ON CONFLICT DO NOTHING RETURNING key`
@@ -76,8 +80,16 @@ func attemptArgs(attempts []*surehook.Attempt) ([]any, error) {
 		}
 		ids[i], codes[i], errs[i], responses[i] = id, string(a.Code), storable(a.Error), a.Response
 	}
-	return []any{big[0], big[1], big[2], ids, big[3], big[4], big[5], ints[0], ints[1], ints[2], ints[3], ints[4], ints[5], ints[6], ints[7],
-		small[0], small[1], codes, errs, responses}, nil
+	for c := range ints {
+		if c > 0 { // the number is never 0
+			ints[c] = sparse(ints[c], 0)
+		}
+	}
+	if !slices.ContainsFunc(responses, func(r []byte) bool { return r != nil }) {
+		responses = nil
+	}
+	return []any{big[0], big[1], big[2], ids, big[3], big[4], sparse(big[5], 0), ints[0], ints[1], ints[2], ints[3], ints[4], ints[5], ints[6], ints[7],
+		small[0], sparse(small[1], 0), sparse(codes, ""), sparse(errs, ""), responses}, nil
 }
 
 // storable makes text of what a receiver's side may have said: the server takes

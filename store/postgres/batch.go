@@ -148,7 +148,10 @@ func (b *appendBatch) eventArgs() []any {
 	if len(key) == 0 {
 		return nil
 	}
-	return []any{key, text[0], text[1], text[2], text[3], text[4], sequence, text[5], occurred, b.ms, text[6], text[7], text[8], text[9], text[10], data}
+	for c, nothing := range [...]string{5: "[]", 10: ""} {
+		text[c] = sparse(text[c], nothing)
+	}
+	return []any{key, text[0], text[1], text[2], text[3], text[4], sparse(sequence, 0), text[5], occurred, b.ms, text[6], text[7], text[8], text[9], text[10], data}
 }
 
 // pendingArgs are the parameters of insertPending; nil: there are none.
@@ -179,7 +182,7 @@ func (b *appendBatch) pendingArgs() []any {
 	if event == nil {
 		return nil
 	}
-	return []any{event, endpoint, id, owner, b.ms, order, sequence, size}
+	return []any{event, endpoint, id, sparse(owner, 0), b.ms, sparse(order, 0), sparse(sequence, 0), size}
 }
 
 func orEmpty(b []byte) []byte {
