@@ -22,6 +22,7 @@ type Item struct {
 type Pulled struct {
 	Items   []Item
 	More    bool  // there are more behind them
+	Last    int64 // the last number that was given out
 	Dropped int64 // events that ever left the inbox otherwise than by being finished
 }
 
@@ -50,7 +51,8 @@ type Inboxes interface {
 	// their order: at most limit, and no more than maxBytes of data (but at least one).
 	Pull(ctx context.Context, inbox, after int64, limit, maxBytes int) (Pulled, error)
 	// Numbered lists the rows with numbers up to one that aren't finished, lowest
-	// first, at most limit.
+	// first, at most limit. A number that was never given out is refused with
+	// CursorExpired.
 	Numbered(ctx context.Context, inbox, upTo int64, limit int) ([]Delivery, error)
 	// Trim numbers what has arrived, and buries with code the oldest of what is over
 	// the bound, in one bounded step of about limit rows. Bound nil: all of it.
@@ -84,8 +86,9 @@ const (
 type PullSessions interface {
 	// OpenPullSession finds the session of s's scope with its ID, and notes that it was
 	// heard of; the first time it makes one. Of one that ended it tells NotAlive,
-	// unless anew: then another one begins. s is filled in.
-	OpenPullSession(ctx context.Context, s *PullSession, anew bool, a *AuditEntry) error
+	// unless anew: then another one begins. One that lives, but wasn't heard of for so
+	// long as idle, is to be ended first: NotAlive. s is filled in.
+	OpenPullSession(ctx context.Context, s *PullSession, idle time.Duration, anew bool, a *AuditEntry) error
 	// PullSession gives the latest with an id in a scope.
 	PullSession(ctx context.Context, tenant, partner, id string) (*PullSession, error)
 	ListPullSessions(ctx context.Context, tenant, partner string, p Page) ([]*PullSession, error) // of the scope, newest first

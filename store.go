@@ -63,9 +63,10 @@ type Append struct {
 // Target is a pending row to be written.
 type Target struct {
 	EndpointKey int64
-	Owned       bool // a lane slot is reserved: hand the row over after the commit
-	Ordered     bool // the endpoint takes its events in their owners' sequences; never Owned
-	Remote      bool // this node won't send it: others are to be told
+	Owned       bool  // a lane slot is reserved: hand the row over after the commit
+	Ordered     bool  // the endpoint takes its events in their owners' sequences; never Owned
+	Remote      bool  // this node won't send it: others are to be told
+	Inbox       int64 // where it will wait to be pulled; 0: it is sent
 	Sighting    Sighting
 }
 

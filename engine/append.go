@@ -145,6 +145,7 @@ func (e *Engine) handOff(items []surehook.Append, appended []surehook.Appended, 
 		}
 		e.disp.HandOff(items[i].Event, items[i].Targets, appended[i].Deliveries, recalls)
 	}
+	e.tellReaders(items, appended)
 	e.tell(items, appended, jobs)
 	for i, job := range jobs {
 		if len(appended[i].Deliveries) == 0 {

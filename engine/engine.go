@@ -61,18 +61,23 @@ type Options struct {
 	Dial     func(ctx context.Context, to netip.AddrPort) (net.Conn, error)
 	DNSCache time.Duration // 5 s; negative: none
 
-	APIOnly       bool     // take events in alone: other nodes on the same store deliver them
-	MaxInFlight   int      // requests over all endpoints; 1024
-	MaxMemory     int      // bytes of events held for delivery; 16 MiB
-	MaxEventBytes int      // of one event's data; 1 MiB
-	MaxSubjects   int      // of one event; 16
-	MaxWebhooks   int      // endpoints a scope; 20, negative: unlimited
-	APIVersion    string   // of events' pylota envelopes from now on; "2026-10-01"
-	TextFields    []string // fields of events' data whose texts are cut, e.g. "extracted_text" or "message.text"
-	MaxTextBytes  int      // to which: 16 KiB; at most 64 KiB
-	CarryTrace    bool
-	Retain        time.Duration // how long events are kept, with all that belongs to them; 0: for ever. A tenant may have EventsDays of its own
-	ReplayWindow  time.Duration // how long after it occurred an event may be replayed, if it is kept so long; 30 days, negative: as long as it is kept
+	APIOnly       bool // take events in alone: other nodes on the same store deliver them
+	MaxInFlight   int  // requests over all endpoints; 1024
+	MaxMemory     int  // bytes of events held for delivery; 16 MiB
+	MaxEventBytes int  // of one event's data; 1 MiB
+	MaxSubjects   int  // of one event; 16
+	MaxWebhooks   int  // endpoints a scope; 20, negative: unlimited
+	// What an inbox may hold, of endpoints that are pulled: 100,000 events and 256 MiB
+	// of their data; negative: unlimited. Past it the oldest become dead letters.
+	InboxEvents  int
+	InboxBytes   int64
+	SessionIdle  time.Duration // without a pull, after which a session ends; 1 h
+	APIVersion   string        // of events' pylota envelopes from now on; "2026-10-01"
+	TextFields   []string      // fields of events' data whose texts are cut, e.g. "extracted_text" or "message.text"
+	MaxTextBytes int           // to which: 16 KiB; at most 64 KiB
+	CarryTrace   bool
+	Retain       time.Duration // how long events are kept, with all that belongs to them; 0: for ever. A tenant may have EventsDays of its own
+	ReplayWindow time.Duration // how long after it occurred an event may be replayed, if it is kept so long; 30 days, negative: as long as it is kept
 
 	// Handoff sees the events that this process fans out: those that were accepted
 	// here, and those that it took out of the outbox, which one node alone does
@@ -126,14 +131,16 @@ type Engine struct {
 	idKey  []byte // of the deterministic ids of platform events
 	texts  accept.Texts
 
-	entropy *lockedEntropy
-	refresh sync.Mutex   // one refresh of the configuration at a time
-	changes sync.RWMutex // held for reading by those that change endpoints; see append
-	tenancy sync.Mutex   // tenants change in the store and here in one order
-	held    suspensions
-	wide    wide
-	replays sync.Map // ids of the background replays that run here
-	handoff *handoff // nil: nobody listens
+	entropy  *lockedEntropy
+	refresh  sync.Mutex   // one refresh of the configuration at a time
+	changes  sync.RWMutex // held for reading by those that change endpoints; see append
+	tenancy  sync.Mutex   // tenants change in the store and here in one order
+	held     suspensions
+	inboxes  inboxes
+	sessions seen
+	wide     wide
+	replays  sync.Map // ids of the background replays that run here
+	handoff  *handoff // nil: nobody listens
 
 	ctx     context.Context // ends the background loops
 	cancel  context.CancelFunc
@@ -197,6 +204,9 @@ func setDefaults(o *Options) {
 	o.MaxEventBytes = orDefault(o.MaxEventBytes, accept.Usual.Bytes)
 	o.MaxSubjects = orDefault(o.MaxSubjects, accept.Usual.Subjects)
 	o.MaxWebhooks = orDefault(o.MaxWebhooks, 20)
+	o.InboxEvents = orDefault(o.InboxEvents, 100_000)
+	o.InboxBytes = cmp.Or(o.InboxBytes, 256<<20)
+	o.SessionIdle = orDefault(o.SessionIdle, time.Hour)
 	o.ReplayWindow = orDefault(o.ReplayWindow, 30*24*time.Hour)
 	o.APIVersion = cmp.Or(o.APIVersion, dispatch.PylotaVersion)
 	o.MaxTextBytes = orDefault(o.MaxTextBytes, accept.DefaultText)
@@ -272,6 +282,8 @@ func (e *Engine) start(ctx context.Context) error {
 	e.store.Watch(e.heard)
 	e.bg.Go(e.refreshLoop)
 	e.bg.Go(e.pruneLoop)
+	e.bg.Go(e.inboxLoop)
+	e.bg.Go(e.pullSessionLoop)
 	if !e.opt.APIOnly {
 		e.bg.Go(e.fanOutLoop)
 		e.bg.Go(e.replayLoop)

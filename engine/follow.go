@@ -21,9 +21,10 @@ func (e *Engine) heard(c surehook.Change) {
 	}
 	if c.Rows {
 		e.disp.Look()
+		e.inboxes.all()
 	}
 	for _, key := range c.Endpoints {
-		e.disp.Wake(key)
+		e.wake(key)
 	}
 }
 
@@ -54,6 +55,7 @@ func (e *Engine) reload(ctx context.Context) error {
 	e.index.Apply(changed, version)
 	if regate {
 		e.disp.Regate()
+		e.inboxes.all()
 	}
 	return nil
 }

@@ -70,7 +70,7 @@ func (e *Engine) replay(ctx context.Context, ep *surehook.Endpoint, events []int
 			r.Queued++
 		}
 	}
-	e.disp.Wake(ep.Key)
+	e.wake(ep.Key)
 	return r, nil
 }
 
@@ -332,7 +332,7 @@ func (e *Engine) stepReplay(r *surehook.Replay) (more bool, err error) {
 		return false, err
 	}
 	*r = next
-	e.disp.Wake(r.EndpointKey)
+	e.wake(r.EndpointKey)
 	if now, err := e.store.GetReplay(e.ctx, r.ID); err != nil || now.State != surehook.ReplayRunning {
 		return false, err // cancelled meanwhile
 	}

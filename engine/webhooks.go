@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -37,7 +36,8 @@ func (e *Engine) audit(by Actor, action, target, tenant, details string) *sureho
 	return &surehook.AuditEntry{At: e.now(), Actor: by.ID, Action: action, Target: target, Tenant: tenant, RequestID: by.RequestID, Details: details}
 }
 
-// Webhook is an endpoint to be created. URL is required.
+// Webhook is an endpoint to be created. URL is required, unless its events are to be
+// pulled.
 type Webhook struct {
 	Tenant, Partner string
 	URL             string
@@ -53,6 +53,10 @@ type Webhook struct {
 	Ordered         bool   // events of one owner go out one at a time, in sequence
 	Secret          string // an existing whsec_… to go on with; empty: a new one
 	Disabled        bool
+
+	Pull    bool   // its events wait in an inbox until they are pulled
+	Session string // with Pull: in that of its scope's session with this id, which lives
+	Urgency string // with Pull: goes with each of its events
 }
 
 // CreateWebhook registers an endpoint and gives its secret, which can't be read
@@ -62,21 +66,28 @@ func (e *Engine) CreateWebhook(ctx context.Context, w Webhook, by Actor) (*sureh
 	if err := e.checkEndpoint(ep); err != nil {
 		return nil, "", err
 	}
-	if err := e.checkURL(ctx, ep); err != nil {
+	if ep.Pulled() {
+		if err := e.checkPulled(ctx, ep, w); err != nil {
+			return nil, "", err
+		}
+	} else if err := e.checkURL(ctx, ep); err != nil {
 		return nil, "", err
 	}
 	return e.create(ctx, ep, w.Secret, by)
 }
 
 // create stores an endpoint that was checked.
-
 func (e *Engine) create(ctx context.Context, ep *surehook.Endpoint, given string, by Actor) (*surehook.Endpoint, string, error) {
-	raw, shown, err := e.secret(ep, given)
-	if err != nil {
-		return nil, "", err
-	}
-	if ep.Secrets.Current, err = e.keys.Seal(dispatch.SecretTable, dispatch.CurrentColumn, ep.ID, raw); err != nil {
-		return nil, "", err
+	var shown string
+	var err error
+	if !ep.Pulled() {
+		var raw []byte
+		if raw, shown, err = e.secret(ep, given); err != nil {
+			return nil, "", err
+		}
+		if ep.Secrets.Current, err = e.keys.Seal(dispatch.SecretTable, dispatch.CurrentColumn, ep.ID, raw); err != nil {
+			return nil, "", err
+		}
 	}
 	e.changes.RLock()
 	err = e.store.CreateEndpoint(ctx, ep, max(e.opt.MaxWebhooks, 0), e.audit(by, "webhook.create", ep.ID, ep.Tenant, ""))
@@ -96,6 +107,9 @@ func (e *Engine) endpoint(id string, w Webhook) *surehook.Endpoint {
 		Signature: w.Signature, Headers: w.Headers, Limits: w.Limits, Ordered: w.Ordered, Enabled: !w.Disabled, CreatedAt: now, UpdatedAt: now}
 	if w.Disabled {
 		ep.DisabledReason = surehook.ReasonManual
+	}
+	if w.Pull {
+		ep.Inbox, ep.Urgency = surehook.OwnInbox, w.Urgency
 	}
 	if ep.EventTypes == nil {
 		ep.EventTypes = []string{"*"}
@@ -198,6 +212,9 @@ func (e *Engine) UpdateWebhook(ctx context.Context, id string, p Patch, by Actor
 		if err != nil {
 			return nil, err
 		}
+		if ep.Pulled() {
+			return nil, surehook.Invalid("url", "this webhook's events are pulled: create another one to have them sent")
+		}
 		ep.URL = *p.URL
 		if err := e.checkURL(ctx, ep); err != nil {
 			return nil, err
@@ -216,6 +233,9 @@ func (e *Engine) UpdateWebhook(ctx context.Context, id string, p Patch, by Actor
 			return err
 		}
 		ep.UpdatedAt = e.now()
+		if err := checkUnsent(ep); err != nil {
+			return err
+		}
 		return e.checkEndpoint(ep)
 	}, e.audit(by, "webhook.update", id, "", ""))
 }
@@ -248,6 +268,8 @@ func (p *Patch) enable(ep *surehook.Endpoint) error {
 		if ep.Enabled {
 			ep.Enabled, ep.DisabledReason = false, surehook.ReasonManual
 		}
+	case ep.DisabledReason == surehook.ReasonSession:
+		return surehook.Invalid("enabled", "the session that pulled its events has ended: create another webhook")
 	case ep.DisabledReason == surehook.ReasonURLChanged:
 		return surehook.Invalid("enabled", "the URL changed: a passing test (POST …/test) enables it")
 	default:
@@ -305,6 +327,9 @@ func (e *Engine) rotate(ctx context.Context, id, given string, overlap time.Dura
 	}
 	var shown string
 	ep, err := e.change(ctx, id, func(ep *surehook.Endpoint) error {
+		if ep.Pulled() {
+			return surehook.Errorf(surehook.Conflict, "this webhook's events are pulled: it has no secret")
+		}
 		if p, ok := profile.ByName(ep.Profile); ok {
 			if err := p.Overlap(overlap); err != nil {
 				return err
@@ -371,6 +396,9 @@ func (e *Engine) TestWebhook(ctx context.Context, id string, by Actor) (*surehoo
 	defer context.AfterFunc(e.ctx, cancel)() // a stop doesn't wait for the receiver
 	ev := &surehook.Event{ID: e.NewID("evt"), Type: surehook.TypeTest, Tenant: ep.Tenant, Partner: e.index.PartnerOf(ep), OccurredAt: e.now(), About: ep.ID,
 		Data: []byte(`{"message":"hello"}`)}
+	if ep.Pulled() {
+		return e.testInbox(ctx, ep, ev)
+	}
 	if _, _, err := e.append(ctx, []*surehook.Event{ev}, nil); err != nil {
 		return nil, err
 	}
@@ -462,40 +490,4 @@ func (e *Engine) checkEndpoint(ep *surehook.Endpoint) error {
 		return err
 	}
 	return checkLimits(ep.Limits)
-}
-
-func checkHeaders(h map[string]string) error {
-	if len(h) > 20 {
-		return surehook.Invalid("headers", "holds more than 20")
-	}
-	seen := make(map[string]string, len(h))
-	for _, name := range slices.Sorted(maps.Keys(h)) {
-		value, lower := h[name], strings.ToLower(name)
-		switch {
-		case len(name) > 100 || len(value) > 1024 || !egress.ValidHeader(name, value):
-			return surehook.Invalid("headers", "one of the fields isn't a valid header field, its name is over 100 bytes, or its value over 1,024")
-		case dispatch.ReservedHeader(name):
-			return surehook.Invalid("headers."+name, "is set by surehook itself or belongs to the connection: leave it out")
-		case seen[lower] != "":
-			return surehook.Invalid("headers."+name, "is there as "+seen[lower]+" too, and case makes no difference: keep one")
-		}
-		seen[lower] = name
-	}
-	return nil
-}
-
-func checkLimits(l surehook.Limits) error {
-	switch {
-	case len(l.Waits) > 100 || slices.ContainsFunc(l.Waits, func(d time.Duration) bool { return d < time.Millisecond || d > 24*time.Hour }):
-		return surehook.Invalid("limits.waits_ms", "must be at most 100 waits of 1 ms to 24 h")
-	case l.Attempts < 0 || l.Attempts > 100:
-		return surehook.Invalid("limits.attempts", "must be 1 to 100")
-	case l.Timeout != 0 && (l.Timeout < 100*time.Millisecond || l.Timeout > time.Minute):
-		return surehook.Invalid("limits.timeout_ms", "must be 100 to 60000")
-	case l.Rate != 0 && !(l.Rate >= 0.001 && l.Rate <= 100_000): // NaN as well
-		return surehook.Invalid("limits.rate_per_second", "must be 0.001 to 100000, or 0 for no limit")
-	case l.Concurrency < 0 || l.Concurrency > 256:
-		return surehook.Invalid("limits.concurrency", "must be 1 to 256")
-	}
-	return nil
 }

@@ -222,7 +222,7 @@ func (e *Engine) writePart(keys []int64, event int64) ([]int64, error) {
 				_, err := e.store.Replay(e.ctx, key, []int64{event}, nil)
 				switch {
 				case err == nil:
-					e.disp.Wake(key)
+					e.wake(key)
 				case surehook.CodeOf(err) == surehook.NotFound, surehook.CodeOf(err) == surehook.Conflict:
 					// The endpoint is deleted, and so would the row be; or the event was erased.
 				default:

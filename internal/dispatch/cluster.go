@@ -45,9 +45,9 @@ func mix(v uint64) uint64 {
 }
 
 // cap is what this node may have in flight at the endpoint: nothing while it is
-// paused. Callers hold mu.
+// paused, and never anything where events are pulled. Callers hold mu.
 func (l *lane) cap() int {
-	if l.route.Limits.Paused {
+	if l.route.Limits.Paused || l.route.Pulled() {
 		return 0
 	}
 	lease := l.d.store.Lease()

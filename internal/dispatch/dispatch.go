@@ -286,7 +286,7 @@ func (d *Dispatcher) Reserve(endpoints []*surehook.Endpoint, size int) []surehoo
 	for i, e := range endpoints {
 		l := d.lane(e.Key)
 		mine := l != nil && l.mine()
-		targets[i] = surehook.Target{EndpointKey: e.Key, Ordered: e.Ordered, Remote: !mine,
+		targets[i] = surehook.Target{EndpointKey: e.Key, Inbox: e.Inbox, Ordered: e.Ordered, Remote: !mine,
 			Owned: mine && !e.Ordered && l.reserve(size)}
 	}
 	return targets

@@ -87,8 +87,8 @@ func (d *Dispatcher) compile(e *surehook.Endpoint) *route {
 	if length := d.store.Lease().Length; length > 0 {
 		r.timeout = min(r.timeout, length*3/4-leaseMargin) // or a lease that is due to be renewed would never last for it
 	}
-	if e.Deleted {
-		return r // its secrets are gone, and nothing is sent any more
+	if e.Deleted || e.Pulled() {
+		return r // nothing is sent
 	}
 	var err error
 	if r.target, err = d.client.ParseURL(e.URL); err != nil {

@@ -97,11 +97,11 @@ func (l *lane) catchUp(version int64) {
 	}
 }
 
-// endRows buries the due rows of a disabled endpoint, or all of a deleted one.
-// Callers hold mu.
+// endRows buries the due rows of a disabled endpoint, or all of a deleted one. What
+// waits to be pulled may be so from a disabled one too. Callers hold mu.
 func (l *lane) endRows() {
 	l.release()
-	if !l.more || l.ending {
+	if !l.more || l.ending || (l.route.Pulled() && !l.route.Deleted) {
 		return
 	}
 	l.ending, l.more = true, false

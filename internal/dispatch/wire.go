@@ -41,6 +41,19 @@ func (r *route) fields(ev *surehook.Event, a *surehook.Attempt, body []byte) []e
 	return append(h, r.header...)
 }
 
+// Body is what an endpoint gets of an event by an attempt: in a request, or out of
+// its inbox.
+func Body(e *surehook.Endpoint, ev *surehook.Event, a *surehook.Attempt) []byte {
+	r := &route{Endpoint: e, profile: profileOf(e), envelope: Envelope(e)}
+	return r.body(newParcel(ev), a)
+}
+
+// WebhookID is an event's id at an endpoint, as it stands there.
+func WebhookID(e *surehook.Endpoint, ev *surehook.Event) string {
+	r := &route{Endpoint: e, profile: profileOf(e)}
+	return r.id(ev.WebhookID(e.Scope()))
+}
+
 // body is what is sent: the event's bytes, or around them what tells of this
 // attempt, where the profile wants that.
 func (r *route) body(p *parcel, a *surehook.Attempt) []byte {

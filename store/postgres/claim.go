@@ -277,7 +277,7 @@ func (s *Store) end(ctx context.Context, tx pgx.Tx, endpoint int64, rows []sureh
 		events[i] = rows[i].EventKey
 	}
 	gone, err := tx.Query(ctx, s.q(`DELETE FROM surehook.pending WHERE endpoint_key = $1 AND event_key = ANY($2)
-		RETURNING coalesce(order_key, 0), coalesce(inbox, 0)`), endpoint, events)
+		RETURNING coalesce(order_key, 0), coalesce(inbox, (SELECT e.inbox FROM surehook.endpoints e WHERE e.key = $1), 0)`), endpoint, events)
 	if err != nil {
 		return err
 	}

@@ -149,8 +149,8 @@ func (s *Store) numberIn(ctx context.Context, tx pgx.Tx, inbox int64, limit int)
 func (s *Store) page(ctx context.Context, tx pgx.Tx, inbox, after int64, limit, maxBytes int) (surehook.Pulled, error) {
 	var out surehook.Pulled
 	var last int64
-	err := tx.QueryRow(ctx, s.q(`SELECT dropped, coalesce((SELECT max(number) FROM surehook.pending WHERE inbox = $1), 0) FROM surehook.inboxes WHERE key = $1`), inbox).
-		Scan(&out.Dropped, &last)
+	err := tx.QueryRow(ctx, s.q(`SELECT dropped, last, coalesce((SELECT max(number) FROM surehook.pending WHERE inbox = $1), 0) FROM surehook.inboxes WHERE key = $1`), inbox).
+		Scan(&out.Dropped, &out.Last, &last)
 	if err == pgx.ErrNoRows { //nolint:errorlint // pgx gives it as it is
 		return out, notFound("inbox")
 	}
@@ -175,6 +175,13 @@ func scanItem(r pgx.CollectableRow) (surehook.Item, error) {
 
 // Numbered implements surehook.Inboxes.
 func (s *Store) Numbered(ctx context.Context, inbox, upTo int64, limit int) ([]surehook.Delivery, error) {
+	last, err := find(ctx, s, "inbox", pgx.RowTo[int64], `SELECT last FROM surehook.inboxes WHERE key = $1`, inbox)
+	if err == nil && upTo > last {
+		err = row.ErrNumber
+	}
+	if err != nil {
+		return nil, err
+	}
 	return list(ctx, s, scanDelivery, `SELECT event_key, endpoint_key, id, attempt, first_attempt FROM surehook.pending
 		WHERE inbox = $1 AND number <= $2 ORDER BY number LIMIT $3`, inbox, upTo, limit)
 }

@@ -21,7 +21,7 @@ func scanPullSession(r pgx.CollectableRow) (*surehook.PullSession, error) {
 const latestPullSession = `SELECT ` + pullSessionColumns + ` WHERE s.tenant = $1 AND s.partner = $2 AND s.id = $3 ORDER BY s.key DESC LIMIT 1`
 
 // OpenPullSession implements surehook.PullSessions.
-func (s *Store) OpenPullSession(ctx context.Context, session *surehook.PullSession, anew bool, a *surehook.AuditEntry) error {
+func (s *Store) OpenPullSession(ctx context.Context, session *surehook.PullSession, idle time.Duration, anew bool, a *surehook.AuditEntry) error {
 	var out surehook.PullSession
 	err := s.change(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		now, err := s.now(ctx, tx)
@@ -29,8 +29,8 @@ func (s *Store) OpenPullSession(ctx context.Context, session *surehook.PullSessi
 			return err
 		}
 		// Locked by the update: it can't end before the commit, and if it did so before, it isn't found.
-		live, err := collect(ctx, tx, scanPullSession, s.q(`UPDATE surehook.pull_sessions s SET seen_at = greatest(seen_at, $4) WHERE tenant = $1 AND partner = $2 AND id = $3 AND ended_at = 0
-			RETURNING s.key, s.tenant, s.partner, s.id, s.created_at, s.seen_at, s.ended_at, s.end_reason`), session.Tenant, session.Partner, session.ID, now)
+		live, err := collect(ctx, tx, scanPullSession, s.q(`UPDATE surehook.pull_sessions s SET seen_at = greatest(seen_at, $4) WHERE tenant = $1 AND partner = $2 AND id = $3 AND ended_at = 0 AND seen_at > $4 - $5::bigint
+			RETURNING s.key, s.tenant, s.partner, s.id, s.created_at, s.seen_at, s.ended_at, s.end_reason`), session.Tenant, session.Partner, session.ID, now, idle.Milliseconds())
 		if err != nil {
 			return err
 		}
@@ -38,13 +38,11 @@ func (s *Store) OpenPullSession(ctx context.Context, session *surehook.PullSessi
 			out = *live[0]
 			return nil
 		}
-		if !anew {
-			switch ended, err := collect(ctx, tx, scanPullSession, s.q(latestPullSession), session.Tenant, session.Partner, session.ID); {
-			case err != nil:
-				return err
-			case len(ended) > 0 && !ended[0].EndedAt.IsZero():
-				return errNotAlive
-			}
+		switch latest, err := collect(ctx, tx, scanPullSession, s.q(latestPullSession), session.Tenant, session.Partner, session.ID); {
+		case err != nil:
+			return err
+		case len(latest) > 0 && (!anew || latest[0].EndedAt.IsZero()):
+			return errNotAlive
 		}
 		out = surehook.PullSession{ID: session.ID, Tenant: session.Tenant, Partner: session.Partner, CreatedAt: at(now), SeenAt: at(now)}
 		if out.Key, err = s.key(ctx, tx, now); err != nil {

@@ -121,8 +121,8 @@ func lastNumber(c *conn, inbox int64) (last int64, err error) {
 
 func pullPage(c *conn, inbox, after int64, limit, maxBytes int) (surehook.Pulled, error) {
 	var out surehook.Pulled
-	found, err := c.one(`SELECT dropped FROM inboxes WHERE key = ?`, []any{inbox}, func(st *sqlite3.Stmt) error {
-		out.Dropped = st.ColumnInt64(0)
+	found, err := c.one(`SELECT dropped, last FROM inboxes WHERE key = ?`, []any{inbox}, func(st *sqlite3.Stmt) error {
+		out.Dropped, out.Last = st.ColumnInt64(0), st.ColumnInt64(1)
 		return nil
 	})
 	if err == nil && !found {
@@ -156,8 +156,14 @@ func pullPage(c *conn, inbox, after int64, limit, maxBytes int) (surehook.Pulled
 // Numbered implements surehook.Inboxes.
 func (s *Store) Numbered(ctx context.Context, inbox, upTo int64, limit int) ([]surehook.Delivery, error) {
 	var out []surehook.Delivery
-	err := s.read(ctx, func(c *conn) (err error) {
-		out, err = numbered(c, inbox, upTo, limit)
+	err := s.read(ctx, func(c *conn) error {
+		last, err := lastNumber(c, inbox)
+		if err == nil && upTo > last {
+			err = row.ErrNumber
+		}
+		if err == nil {
+			out, err = numbered(c, inbox, upTo, limit)
+		}
 		return err
 	})
 	return out, err
@@ -209,7 +215,8 @@ func orMost(bound int64) int64 {
 
 // dropping counts a row that is about to leave its inbox unfinished.
 func dropping(c *conn, d *surehook.Delivery) error {
-	_, err := c.exec(`UPDATE inboxes SET dropped = dropped + 1 WHERE key = (SELECT inbox FROM pending WHERE event_key = ? AND endpoint_key = ?)`, d.EventKey, d.EndpointKey)
+	_, err := c.exec(`UPDATE inboxes SET dropped = dropped + 1 WHERE key = (SELECT nullif(e.inbox, 0) FROM pending p JOIN endpoints e ON e.key = p.endpoint_key
+		WHERE p.event_key = ? AND p.endpoint_key = ?)`, d.EventKey, d.EndpointKey)
 	return err
 }
 

@@ -34,7 +34,7 @@ func (s *Store) readPullSessions(ctx context.Context, sql string, args ...any) (
 const latestPullSession = ` WHERE s.tenant = ? AND s.partner = ? AND s.id = ? ORDER BY s.key DESC LIMIT 1`
 
 // OpenPullSession implements surehook.PullSessions.
-func (s *Store) OpenPullSession(_ context.Context, session *surehook.PullSession, anew bool, a *surehook.AuditEntry) error {
+func (s *Store) OpenPullSession(_ context.Context, session *surehook.PullSession, idle time.Duration, anew bool, a *surehook.AuditEntry) error {
 	var out surehook.PullSession
 	err := s.change(func(c *conn) error {
 		now := at(millis(s.now()))
@@ -42,13 +42,13 @@ func (s *Store) OpenPullSession(_ context.Context, session *surehook.PullSession
 		switch {
 		case err != nil:
 			return err
-		case len(latest) > 0 && latest[0].EndedAt.IsZero():
+		case len(latest) > 0 && latest[0].EndedAt.IsZero() && latest[0].SeenAt.After(now.Add(-idle)):
 			if out = *latest[0]; now.After(out.SeenAt) {
 				out.SeenAt = now
 			}
 			_, err := c.exec(`UPDATE pull_sessions SET seen_at = ? WHERE key = ?`, out.SeenAt, out.Key)
 			return err
-		case len(latest) > 0 && !anew:
+		case len(latest) > 0 && (!anew || latest[0].EndedAt.IsZero()):
 			return errNotAlive
 		}
 		out = surehook.PullSession{Key: s.keys.take(1), ID: session.ID, Tenant: session.Tenant, Partner: session.Partner, CreatedAt: now, SeenAt: now}

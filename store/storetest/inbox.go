@@ -66,6 +66,8 @@ func inboxNumbers(e *env) {
 	e.same("its own", ep.Inbox, ep.Key)
 	e.same("stored", e.reload(ep).Inbox, ep.Key)
 	e.same("empty", e.pull(ep.Key, 0, 10), surehook.Pulled{})
+	_, none := e.s.Numbered(e.ctx, ep.Key, 1, 10)
+	e.code(none, surehook.CursorExpired)
 	var want []int64
 	for range 3 {
 		want = append(want, e.publish(false, ep)[0].EventKey)
@@ -165,12 +167,13 @@ func inboxDropped(e *env) {
 	e.same("without it", numbersOf(p), []int64{1, 3, 4})
 	e.same("told", p.Dropped, int64(1))
 	e.same("dead", e.view(ds[1]).LastCode, surehook.EventUnavailable)
+	e.publish(false, ep, other)
 	e.clock.Advance(40 * days)
 	n, _, err := e.s.Expire(e.ctx, ep.Key, surehook.Window{Most: 30 * days}, surehook.Place{}, 100)
 	e.ok(err)
-	e.same("out of their window", n, 3)
-	e.same("told", e.pull(ep.Key, 0, 10), surehook.Pulled{Dropped: 4})
-	e.same("an ordinary delivery's end isn't told", e.pull(other.Key, 0, 10).Dropped, int64(0))
+	e.same("out of their window", n, 4)
+	e.same("told, whether it had its number or not", e.pull(ep.Key, 0, 10), surehook.Pulled{Dropped: 5, Last: 4})
+	e.same("nobody else's", e.pull(other.Key, 0, 10).Dropped, int64(1))
 }
 
 func inboxTrim(e *env) {
@@ -202,7 +205,7 @@ func inboxTrim(e *env) {
 	e.same("replayed", numbersOf(e.pull(ep.Key, 10, 100)), []int64{11})
 	n, _ = trim(nil, 100)
 	e.same("all", n, 7)
-	e.same("empty", e.pull(ep.Key, 0, 100), surehook.Pulled{Dropped: 11})
+	e.same("empty", e.pull(ep.Key, 0, 100), surehook.Pulled{Dropped: 11, Last: 11})
 }
 
 func inboxForeign(e *env) {

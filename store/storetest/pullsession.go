@@ -9,7 +9,7 @@ import (
 func (e *env) pullSession(tenant, id string) *surehook.PullSession {
 	e.Helper()
 	s := &surehook.PullSession{ID: id, Tenant: tenant}
-	e.ok(e.s.OpenPullSession(e.ctx, s, false, nil))
+	e.ok(e.s.OpenPullSession(e.ctx, s, time.Hour, false, nil))
 	return s
 }
 
@@ -39,9 +39,9 @@ func pullLife(e *env) {
 	got, err := e.s.PullSession(e.ctx, "acme", "", "agent-1")
 	e.ok(err)
 	e.same("remembered", []any{got.EndedAt, got.EndReason}, []any{ended, surehook.PullSessionClosed})
-	e.code(e.s.OpenPullSession(e.ctx, &surehook.PullSession{ID: "agent-1", Tenant: "acme"}, false, nil), surehook.NotAlive)
+	e.code(e.s.OpenPullSession(e.ctx, &surehook.PullSession{ID: "agent-1", Tenant: "acme"}, time.Hour, false, nil), surehook.NotAlive)
 	anew := &surehook.PullSession{ID: "agent-1", Tenant: "acme"}
-	e.ok(e.s.OpenPullSession(e.ctx, anew, true, &surehook.AuditEntry{Action: "session.open", Target: "agent-1"}))
+	e.ok(e.s.OpenPullSession(e.ctx, anew, time.Hour, true, &surehook.AuditEntry{Action: "session.open", Target: "agent-1"}))
 	if anew.Key <= s.Key {
 		e.Fatal("the new one isn't another")
 	}
@@ -94,8 +94,12 @@ func pullInbox(e *env) {
 
 func pullIdle(e *env) {
 	a, b := e.pullSession("", "a"), e.pullSession("", "b")
-	e.clock.Advance(time.Hour)
+	e.clock.Advance(time.Hour - time.Millisecond)
 	e.pullSession("", "b")
+	e.clock.Advance(time.Millisecond)
+	for _, anew := range []bool{false, true} {
+		e.code(e.s.OpenPullSession(e.ctx, &surehook.PullSession{ID: "a"}, time.Hour, anew, nil), surehook.NotAlive)
+	}
 	idle, err := e.s.IdlePullSessions(e.ctx, time.Hour, 10)
 	e.ok(err)
 	e.same("idle", []any{len(idle), idle[0].Key}, []any{1, a.Key})

@@ -22,3 +22,6 @@ func Admin(k *surehook.APIKey) bool {
 func TooManyWatch() error {
 	return surehook.Errorf(surehook.LimitReached, "%d sentinels watch this subject already", surehook.MaxPollSentinels)
 }
+
+// ErrNumber refuses a number that an inbox hasn't given out.
+var ErrNumber = surehook.Errorf(surehook.CursorExpired, "the inbox hasn't come to this cursor")
