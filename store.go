@@ -273,33 +273,6 @@ type Endpoints interface {
 	Standing(ctx context.Context, of Viewer) (Standing, error)
 }
 
-// StatsFilter selects attempts. Zero fields select all.
-type StatsFilter struct {
-	Endpoint int64
-	For      Viewer // at endpoints that it sees
-}
-
-// Standing counts endpoints by how they do, each once, and their deliveries.
-type Standing struct {
-	Healthy  int64 // enabled, and the last attempt succeeded, or there was none
-	Failing  int64 // enabled, and the last attempt failed
-	Paused   int64 // enabled, and nothing is sent
-	Disabled int64
-
-	Pending     int64
-	DeadLetters int64
-}
-
-// StatsBucket sums the attempts of one step of time.
-type StatsBucket struct {
-	Start         time.Time
-	Attempts      int64
-	Succeeded     int64
-	Failed        int64
-	Dead          int64
-	P50, P95, P99 time.Duration // of the attempts' durations
-}
-
 // EventFilter selects events. Zero fields select all.
 type EventFilter struct {
 	Tenant   string

@@ -46,8 +46,9 @@ type Options struct {
 
 // App is a running server.
 type App struct {
-	Addr     net.Addr
-	AdminKey string // the first admin key if it was made just now
+	Addr        net.Addr
+	ConsoleAddr net.Addr // nil: there is no console
+	AdminKey    string   // the first admin key if it was made just now
 
 	log    *slog.Logger
 	stack  stack
@@ -117,30 +118,34 @@ func Start(ctx context.Context, cfg config.Config, opt Options) (_ *App, err err
 	if err := a.firstKey(ctx, e, cfg, opt); err != nil {
 		return nil, err
 	}
-	return a, a.serveAPI(cfg, opt, e, m, listener)
+	return a, a.serveAPI(ctx, cfg, opt, e, m, listener)
 }
 
 // serveAPI serves everything that a server without a relay answers.
-func (a *App) serveAPI(cfg config.Config, opt Options, e *engine.Engine, m *metrics, listener net.Listener) error {
+func (a *App) serveAPI(ctx context.Context, cfg config.Config, opt Options, e *engine.Engine, m *metrics, listener net.Listener) error {
 	hooks, err := a.githubRoute(cfg, e)
 	if err != nil {
 		return err
 	}
 	a.sentinels(cfg, opt, e, hooks != nil)
 	h := api.New(api.Options{Engine: e, Logger: a.log, Version: opt.Version, MaxEventBytes: int(cfg.MaxEventBytes),
-		Metrics: m.handler(), OpenMetrics: cfg.MetricsAuth == "open"})
+		Metrics: m.handler(), OpenMetrics: cfg.MetricsAuth == "open", Store: storeName(cfg), Portal: portalOpen(cfg)})
 	a.stack.push("what the API keeps in memory", func(ctx context.Context) error {
 		h.Close(ctx)
 		return nil
 	})
-	switch {
-	case !cfg.API:
-		a.serve(listener, api.PagesAlone(h))
-	case hooks != nil:
-		a.serve(listener, at(cfg.GitHubWebhookPath, hooks, h))
-	default:
-		a.serve(listener, h)
+	if !cfg.API {
+		a.serve(listener, api.PagesAlone(h), nil)
+		return nil
 	}
+	all, closing, err := a.withConsole(ctx, cfg, opt, e, h)
+	if err != nil {
+		return err
+	}
+	if hooks != nil {
+		all = at(cfg.GitHubWebhookPath, hooks, all)
+	}
+	a.serve(listener, all, closing)
 	return nil
 }
 
@@ -251,10 +256,14 @@ func (a *App) Failed() <-chan error { return a.failed }
 // cancelled; its outcome is recorded.
 func (a *App) Stop(ctx context.Context) error { return a.stack.unwind(ctx) }
 
-// serve answers requests until the app stops.
-func (a *App) serve(l net.Listener, h http.Handler) {
+// serve answers requests until the app stops. closing ends what would go on for
+// ever; nil: nothing does.
+func (a *App) serve(l net.Listener, h http.Handler, closing func()) {
 	srv := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 2 * time.Minute,
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug)}
+	if closing != nil {
+		srv.RegisterOnShutdown(closing)
+	}
 	go func() {
 		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			a.failed <- fmt.Errorf("the API can't be served any more: %w", err)

@@ -82,7 +82,7 @@ func (a *App) startRelay(ctx context.Context, cfg config.Config, opt Options, m 
 		h.Close(ctx)
 		return nil
 	})
-	a.serve(l, admin.Handler())
+	a.serve(l, admin.Handler(), nil)
 	a.follow(r, opt.Relay, hangup) //nolint:contextcheck // it goes on until the app stops
 	return nil
 }

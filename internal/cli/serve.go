@@ -17,7 +17,7 @@ func (c *cmd) serveCmd() *cobra.Command {
 	serve := &cobra.Command{
 		Use:   "serve",
 		Short: "Run a server",
-		Long: `Run a server: the REST API, and the deliveries.
+		Long: `Run a server: the REST API, the web console, and the deliveries.
 
 Settings come from flags, from the environment (the names in brackets) and from a
 YAML file with the flags' names as keys, in that order of precedence.
@@ -98,5 +98,8 @@ func (c *cmd) serve(cc *cobra.Command, cfg config.Config) error {
 	}
 	return app.Run(cc.Context(), cfg, opt, func(a *app.App) {
 		say("surehook " + version() + " listens on http://" + a.Addr.String() + ", data in " + where)
+		if a.ConsoleAddr != nil {
+			say("console: http://" + a.ConsoleAddr.String() + "/console/")
+		}
 	})
 }

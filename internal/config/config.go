@@ -30,6 +30,14 @@ type Config struct {
 	API            bool
 	Deliver        bool
 
+	Console       bool
+	ConsoleListen string   // empty: with the API
+	PublicURL     *url.URL // nil: unknown
+	PortalName    string
+	PortalLogo    string
+	PortalAccent  string
+	PortalFrames  []string
+
 	AllowNetworks []netip.Prefix
 	OwnHosts      []string
 	EgressProxy   *url.URL

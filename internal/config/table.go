@@ -40,6 +40,21 @@ var table = []Option{
 	{Name: "deliver", Default: "true", Flag: true, Help: "deliver; without it other nodes on the same database must",
 		set: func(c *Config, v string) (err error) { c.Deliver, err = boolean(v); return err }},
 
+	{Name: "console", Default: "true", Flag: true, Help: "serve the web console under /console and tenants' portals under /portal, beside the API",
+		set: func(c *Config, v string) (err error) { c.Console, err = boolean(v); return err }},
+	{Name: "console-listen", Value: "host:port", Help: "address of the console and the portals alone; with the API if not set",
+		set: func(c *Config, v string) error { c.ConsoleListen = v; return hostPort(v) }},
+	{Name: "public-url", Value: "url", Help: "address under which browsers reach the console, such as https://hooks.example.com; links into portals begin with it, and cookies are for TLS alone where it is https",
+		set: func(c *Config, v string) (err error) { c.PublicURL, err = publicURL(v); return err }},
+	{Name: "portal-name", Default: "Webhooks", Value: "name", Help: "what tenants see their portal called",
+		set: func(c *Config, v string) error { c.PortalName = v; return nil }},
+	{Name: "portal-logo", Value: "file", Help: "PNG, JPEG, WebP or SVG of at most 256 KiB, shown in portals",
+		set: func(c *Config, v string) error { c.PortalLogo = v; return nil }},
+	{Name: "portal-accent", Value: "colour", Help: "colour of buttons and of the menu in portals, as #1d4ed8; texts on it are black or white, whichever is read better",
+		set: func(c *Config, v string) error { c.PortalAccent = v; return colour(v) }},
+	{Name: "portal-frames", Value: "origin,...", Help: "origins whose pages may show a portal in a frame, such as https://app.example.com; the portal must be reached over TLS then; none if not set",
+		set: func(c *Config, v string) error { c.PortalFrames = items(v); return origins(c.PortalFrames) }},
+
 	{Name: "allow-networks", Value: "network,...", Help: "development only: private networks or addresses that deliveries may reach, and where URL rules are lifted",
 		set: func(c *Config, v string) (err error) { c.AllowNetworks, err = prefixes(v); return err }},
 	{Name: "own-hosts", Value: "host,...", Help: "our own public host names, refused as endpoints",
@@ -213,6 +228,33 @@ func httpURL(v string) (*url.URL, error) {
 		return nil, errors.New("must be an http:// or https:// URL")
 	}
 	return u, nil
+}
+
+func publicURL(v string) (*url.URL, error) {
+	u, err := httpURL(v)
+	if err == nil && (u.RawQuery != "" || u.Fragment != "" || u.User != nil || strings.Trim(u.Path, "/") != "") {
+		err = errors.New("must be a scheme and a host alone, such as https://hooks.example.com")
+	}
+	return u, err
+}
+
+func colour(v string) error {
+	if _, err := strconv.ParseUint(strings.TrimPrefix(v, "#"), 16, 32); err != nil || len(v) != 7 || v[0] != '#' {
+		return errors.New("must be a colour such as #1d4ed8")
+	}
+	return nil
+}
+
+// origins refuses what would let more than these pages in, or break the header that
+// they are written into.
+func origins(list []string) error {
+	for _, o := range list {
+		u, err := url.Parse(o)
+		if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Scheme+"://"+u.Host != o || u.Hostname() == "" || strings.ContainsAny(o, "*;'\"") {
+			return fmt.Errorf("%q must be an origin such as https://app.example.com", o)
+		}
+	}
+	return nil
 }
 
 func number(v string, low, high int) (int, error) {

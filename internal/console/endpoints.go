@@ -1,0 +1,265 @@
+package console
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/surehook/surehook"
+)
+
+// limits are an endpoint's, as the API shows them.
+type limits struct {
+	WaitsMS     []int64 `json:"waits_ms,omitempty"`
+	Attempts    int     `json:"attempts,omitempty"`
+	TimeoutMS   int64   `json:"timeout_ms,omitempty"`
+	Rate        float64 `json:"rate_per_second,omitempty"`
+	Concurrency int     `json:"concurrency,omitempty"`
+}
+
+// endpoint is an endpoint as the API shows it.
+type endpoint struct {
+	ID                  word            `json:"id"`
+	Scope               word            `json:"scope"`
+	TenantID            word            `json:"tenant_id"`
+	PartnerID           word            `json:"partner_id"`
+	URL                 word            `json:"url"`
+	Description         word            `json:"description"`
+	EventTypes          []word          `json:"event_types"`
+	Subjects            []word          `json:"subjects"`
+	IdentityIDs         []word          `json:"identity_ids"`
+	Profile             word            `json:"profile"`
+	Envelope            word            `json:"envelope"`
+	Signature           word            `json:"signature"`
+	Headers             map[string]word `json:"headers"`
+	Limits              limits          `json:"limits"`
+	Effective           limits          `json:"effective_limits"`
+	Ordering            word            `json:"ordering"`
+	Enabled             bool            `json:"enabled"`
+	Paused              bool            `json:"paused"`
+	DisabledReason      string          `json:"disabled_reason"`
+	ConsecutiveFailures int             `json:"consecutive_failures"`
+	FirstFailureAt      stamp           `json:"first_failure_at"`
+	LastFailureAt       stamp           `json:"last_failure_at"`
+	LastSuccessAt       stamp           `json:"last_success_at"`
+	PreviousSecretUntil stamp           `json:"previous_secret_until"`
+	CreatedAt           stamp           `json:"created_at"`
+	UpdatedAt           stamp           `json:"updated_at"`
+	Secret              string          `json:"secret"`
+}
+
+// State is how the endpoint does, in one word.
+func (e endpoint) State() string {
+	switch {
+	case !e.Enabled:
+		return "disabled"
+	case e.Paused:
+		return "paused"
+	case e.ConsecutiveFailures > 0:
+		return "failing"
+	}
+	return "healthy"
+}
+
+// Host is the URL without what is long in it.
+func (e endpoint) Host() string {
+	u, err := url.Parse(string(e.URL))
+	if err != nil {
+		return string(e.URL)
+	}
+	return u.Host
+}
+
+// Path is the rest of it.
+func (e endpoint) Path() string {
+	u, err := url.Parse(string(e.URL))
+	if err != nil {
+		return ""
+	}
+	return u.EscapedPath()
+}
+
+// Because says why it is disabled, and what ends that.
+func (e endpoint) Because() said { return disabledBecause[e.DisabledReason] }
+
+// What and Then are the two halves of it, for templates.
+func (s said) What() string { return s.what }
+
+// Then says what to do.
+func (s said) Then() string { return s.then }
+
+func (s *site) endpointRoutes() {
+	s.page("GET", "/endpoints", (*visit).endpoints)
+	s.page("GET", "/endpoints/new", func(v *visit) error { return v.form("", endpointForm{}, nil) })
+	s.page("POST", "/endpoints", (*visit).createEndpoint)
+	s.page("POST", "/check-url", (*visit).checkURL)
+	s.page("GET", "/endpoints/{id}", (*visit).endpoint)
+	s.page("GET", "/endpoints/{id}/edit", (*visit).editEndpoint)
+	s.page("POST", "/endpoints/{id}", (*visit).saveEndpoint)
+	s.page("POST", "/endpoints/{id}/test", (*visit).testEndpoint)
+	s.page("POST", "/endpoints/{id}/rotate", (*visit).rotate)
+	s.page("POST", "/endpoints/{id}/revoke-previous", func(v *visit) error {
+		return v.change(http.MethodDelete, "/previous-secret", nil, "revoked")
+	})
+	s.page("POST", "/endpoints/{id}/pause", func(v *visit) error { return v.patch("paused", true, "paused") })
+	s.page("POST", "/endpoints/{id}/resume", func(v *visit) error { return v.patch("paused", false, "resumed") })
+	s.page("POST", "/endpoints/{id}/enable", func(v *visit) error { return v.patch("enabled", true, "enabled") })
+	s.page("POST", "/endpoints/{id}/disable", func(v *visit) error { return v.patch("enabled", false, "disabled") })
+	s.page("POST", "/endpoints/{id}/delete", (*visit).deleteEndpoint)
+}
+
+// endpointsPage lists endpoints.
+type endpointsPage struct {
+	list[endpoint]
+	Query url.Values
+	More  string
+}
+
+func (v *visit) endpoints() error {
+	q := only(v.r.URL.Query(), "tenant_id", "partner_id", "enabled", "scope", "cursor")
+	shown := only(q, "tenant_id", "partner_id", "enabled", "scope")
+	q.Set("limit", rows)
+	l, err := get[list[endpoint]](v, "/v1/webhooks", q)
+	if err != nil {
+		return err
+	}
+	return v.show("endpoints.html", endpointsPage{l, shown, more(shown, l.Next)})
+}
+
+// more is the query of a listing's next page; empty: this is the last.
+func more(q url.Values, next string) string {
+	if next == "" {
+		return ""
+	}
+	n := url.Values{"cursor": {next}}
+	for name, x := range q {
+		n[name] = x
+	}
+	return "?" + n.Encode()
+}
+
+// endpointPage is one endpoint with what happens there.
+type endpointPage struct {
+	Endpoint endpoint
+	Attempts list[attempt]
+	More     string
+	Chart    *chartPart
+	Tested   *attempt // just now
+	Secret   string   // just made: shown this once
+	Rotated  bool
+	Latest   *attempt // the latest that failed, while it fails
+}
+
+func (v *visit) endpointOf() (endpoint, error) {
+	return get[endpoint](v, "/v1/webhooks/"+seg(v.r.PathValue("id")), nil)
+}
+
+func (v *visit) endpoint() error { return v.showEndpoint(http.StatusOK, endpointPage{}) }
+
+func (v *visit) showEndpoint(status int, p endpointPage) error {
+	var err error
+	if p.Endpoint, err = v.endpointOf(); err != nil {
+		return err
+	}
+	q := only(v.r.URL.Query(), "cursor")
+	q.Set("limit", "25")
+	if p.Attempts, err = get[list[attempt]](v, "/v1/webhooks/"+seg(p.Endpoint.ID)+"/attempts", q); err != nil {
+		return err
+	}
+	p.More = more(nil, p.Attempts.Next)
+	if p.Endpoint.ConsecutiveFailures > 0 || !p.Endpoint.Enabled {
+		for i, a := range p.Attempts.Items {
+			if a.Status != "succeeded" && !a.Test {
+				p.Latest = &p.Attempts.Items[i]
+				break
+			}
+		}
+	}
+	if v.r.URL.Query().Get("chart") != "" {
+		c, err := v.sums(string(p.Endpoint.ID), windowOf(v.r.URL.Query().Get("window")))
+		if err != nil {
+			return err
+		}
+		p.Chart = &c
+	}
+	return v.showAs(status, "endpoint.html", p)
+}
+
+func (v *visit) testEndpoint() error {
+	a := &attempt{}
+	if err := v.ask(http.MethodPost, "/v1/webhooks/"+seg(v.r.PathValue("id"))+"/test", nil, a); err != nil {
+		return err
+	}
+	return v.showEndpoint(http.StatusOK, endpointPage{Tested: a})
+}
+
+// rotate shows the new secret in its own answer: no URL and no other page has it.
+func (v *visit) rotate() error {
+	hours, err := strconv.ParseFloat(v.r.PostForm.Get("overlap_hours"), 64)
+	if err != nil {
+		return surehook.Invalid("overlap_hours", "must be a number of hours, 0 to 168")
+	}
+	var out struct {
+		Secret string `json:"secret"`
+	}
+	if err := v.ask(http.MethodPost, "/v1/webhooks/"+seg(v.r.PathValue("id"))+"/rotate-secret", map[string]float64{"overlap_hours": hours}, &out, v.once()...); err != nil {
+		return err
+	}
+	return v.showEndpoint(http.StatusOK, endpointPage{Secret: out.Secret, Rotated: true})
+}
+
+// once makes a form that is sent twice, by a reload, count once.
+func (v *visit) once() []string {
+	if n := v.r.PostForm.Get("once"); n != "" {
+		return []string{"Idempotency-Key", n[:min(len(n), 100)]}
+	}
+	return nil
+}
+
+func (v *visit) change(method, action string, body any, note string) error {
+	id := v.r.PathValue("id")
+	if err := v.ask(method, "/v1/webhooks/"+seg(id)+action, body, nil); err != nil {
+		return err
+	}
+	return v.redirect("/endpoints/" + seg(id) + "?done=" + note)
+}
+
+func (v *visit) patch(field string, value any, note string) error {
+	return v.change(http.MethodPatch, "", map[string]any{field: value}, note)
+}
+
+func (v *visit) deleteEndpoint() error {
+	if v.r.PostForm.Get("sure") != "yes" {
+		return surehook.Invalid("sure", "tick the box first: what waits for the endpoint is dropped with it")
+	}
+	if err := v.ask(http.MethodDelete, "/v1/webhooks/"+seg(v.r.PathValue("id")), nil, nil); err != nil {
+		return err
+	}
+	return v.redirect("/endpoints?done=deleted")
+}
+
+// checkedURL is what the guard says of a URL.
+type checkedURL struct {
+	URL     word   `json:"url"`
+	Allowed bool   `json:"allowed"`
+	Reason  string `json:"reason"`
+}
+
+// checkURL judges a URL as it is typed.
+func (v *visit) checkURL() error {
+	given := strings.TrimSpace(v.r.PostForm.Get("url"))
+	if given == "" {
+		return v.part("endpoint-form.html", "url-verdict", nil)
+	}
+	var out checkedURL
+	err := v.ask(http.MethodPost, "/v1/check-url", map[string]string{"url": given}, &out)
+	if p, ok := errors.AsType[*problem](err); ok && p.Status < 500 {
+		out, err = checkedURL{Reason: p.Detail}, nil
+	}
+	if err != nil {
+		return err
+	}
+	return v.part("endpoint-form.html", "url-verdict", out)
+}
