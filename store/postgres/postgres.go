@@ -81,7 +81,7 @@ type Store struct {
 	watch  watchers
 	calls  calls
 
-	keptDays keptDays
+	days days
 
 	renewing sync.Mutex
 	ctx      context.Context // ends with the store

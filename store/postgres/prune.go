@@ -31,7 +31,7 @@ func (s *Store) Prune(ctx context.Context, before time.Time, limit int) (int64, 
 		return 0, false, wrap(err)
 	}
 	for _, d := range days { // the oldest first, and one step of it
-		if s.keptDays.fresh(d) {
+		if s.days.fresh(d) {
 			continue
 		}
 		n, more, err := s.pruneDay(ctx, d, limit)
@@ -66,40 +66,63 @@ func (s *Store) pruneDay(ctx context.Context, day int64, limit int) (n int64, mo
 			}
 		}
 	}
-	if keep["events"] || keep["attempts"] {
-		s.keptDays.note(day)
-	}
+	s.days.over(day, keep["events"] || keep["attempts"])
 	return n, true, nil // the next day
 }
 
-// keptDays are days of which only what tenants keep for longer is left: there is
-// nothing to be done about them for a while.
-type keptDays struct {
-	mu sync.Mutex
-	at map[int64]time.Time
+// days is what is remembered of the days that are over: how far their rows were
+// looked at, so that no step reads again what earlier ones left, and of which
+// only what tenants keep for longer is left: there is nothing to be done about
+// those for a while.
+type days struct {
+	mu   sync.Mutex
+	at   map[partition][3]int64
+	kept map[int64]time.Time
 }
 
 const keptLook = time.Hour // a tenant's days may be others then
 
-func (k *keptDays) fresh(day int64) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return time.Since(k.at[day]) < keptLook
+func (d *days) fresh(day int64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return time.Since(d.kept[day]) < keptLook
 }
 
-func (k *keptDays) note(day int64) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.at == nil {
-		k.at = make(map[int64]time.Time)
+// over notes that a day was looked through.
+func (d *days) over(day int64, kept bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, table := range partitioned {
+		delete(d.at, partition{table, day})
 	}
-	k.at[day] = time.Now()
+	if kept {
+		if d.kept == nil {
+			d.kept = make(map[int64]time.Time)
+		}
+		d.kept[day] = time.Now()
+	}
 }
 
-func (k *keptDays) forget() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.at = nil
+// reached is the key of the last row of p that was looked at.
+func (d *days) reached(p partition) [3]int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.at[p]
+}
+
+func (d *days) reach(p partition, key [3]int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.at == nil {
+		d.at = make(map[partition][3]int64)
+	}
+	d.at[p] = key
+}
+
+func (d *days) forget() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.at, d.kept = nil, nil
 }
 
 // kept tells which of a day's partitions hold something that tenants keep for
@@ -165,6 +188,9 @@ const notKept = `x.event_key >= $1 AND x.event_key < $2 AND NOT EXISTS (SELECT 1
 // and its event keeps its id.
 func (s *Store) pruneRows(ctx context.Context, day int64, limit int, keep map[string]bool) (n int64, more, over bool, err error) {
 	from, below := keyAt(day*dayMs), keyAt((day+1)*dayMs)
+	events, attempts := partition{"events", day}, partition{"attempts", day}
+	reached := map[partition][3]int64{events: s.days.reached(events), attempts: s.days.reached(attempts)}
+	looked := make(map[partition][3]int64)
 	err = s.change(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		n, more, over = 0, false, false
 		ended, err := s.pruneDeliveries(ctx, tx, from, below, limit)
@@ -186,42 +212,90 @@ func (s *Store) pruneRows(ctx context.Context, day int64, limit int, keep map[st
 			return err
 		}
 		if there {
-			if n, err = s.pruneEvents(ctx, tx, day, limit, keep); err != nil {
+			last, rows, err := int64(0), 0, error(nil)
+			if n, last, rows, err = s.pruneEvents(ctx, tx, events, reached[events][0], limit, keep["events"]); err != nil {
 				return err
 			}
-			more = more || n == int64(limit)
+			looked[events], more = [3]int64{last}, more || rows == limit
 		}
 		if keep["attempts"] && !more {
-			left, err := tx.Exec(ctx, s.q(fmt.Sprintf(`DELETE FROM surehook.%[1]s WHERE ctid = ANY (ARRAY(SELECT x.ctid FROM surehook.%[1]s x
-				WHERE NOT EXISTS (SELECT 1 FROM surehook.events e WHERE e.key = x.event_key OFFSET 0) LIMIT $1))`, partition{"attempts", day}.name())), limit)
+			last, rows, err := s.pruneAttempts(ctx, tx, attempts, reached[attempts], limit)
 			if err != nil {
 				return err
 			}
-			more = left.RowsAffected() == int64(limit)
+			looked[attempts], more = last, rows == limit
 		}
 		over = !more
 		return nil
 	})
+	if err == nil {
+		for p, key := range looked {
+			s.days.reach(p, key)
+		}
+	}
 	return n, more, over, err
 }
 
-// pruneEvents removes the ids of some of a day's events, and where the day is kept
-// the events as well: those that no tenant keeps for longer.
-func (s *Store) pruneEvents(ctx context.Context, tx pgx.Tx, day int64, limit int, keep map[string]bool) (int64, error) {
-	name := partition{"events", day}.name()
-	if keep["events"] {
-		keys, err := collect(ctx, tx, pgx.RowTo[int64], s.q(fmt.Sprintf(`SELECT x.key FROM surehook.%s x
-			WHERE x.tenant = '' OR x.tenant NOT IN %s ORDER BY x.key LIMIT $1`, name, ownDays)), limit)
-		if err != nil {
-			return 0, err
-		}
-		return s.pruneKeys(ctx, tx, keys)
-	}
+// pruneEvents looks at some of a day's events, from a key on. It removes their
+// ids, and where the day is kept the events as well: those that no tenant keeps
+// for longer. It tells how many went, and of the rows it looked at how many they
+// were and the last one's key.
+func (s *Store) pruneEvents(ctx context.Context, tx pgx.Tx, p partition, after int64, limit int, kept bool) (n, last int64, rows int, err error) {
 	// By way of the day's events: the ids have no index by key.
-	ids, err := tx.Exec(ctx, s.q(fmt.Sprintf(`DELETE FROM surehook.event_keys k USING (SELECT y.id FROM surehook.%s x
-		JOIN surehook.event_keys y ON y.id = CASE WHEN x.alias <> '' THEN x.id || ' ' || x.tenant ELSE x.id END AND y.key = x.key LIMIT $1) e
-		WHERE k.id = e.id`, name)), limit)
-	return ids.RowsAffected(), err
+	type seen struct {
+		Key  int64
+		ID   string
+		Goes bool
+	}
+	all, err := collect(ctx, tx, pgx.RowToStructByPos[seen], s.q(fmt.Sprintf(`SELECT x.key, CASE WHEN x.alias <> '' THEN x.id || ' ' || x.tenant ELSE x.id END,
+		x.tenant = '' OR x.tenant NOT IN %s FROM surehook.%s x WHERE x.key > $1 ORDER BY x.key LIMIT $2`, ownDays, p.name())), after, limit)
+	if err != nil || len(all) == 0 {
+		return 0, after, 0, err
+	}
+	last = all[len(all)-1].Key
+	var keys []int64
+	ids := make([]string, len(all))
+	for i, x := range all {
+		ids[i] = x.ID
+		if x.Goes {
+			keys = append(keys, x.Key)
+		}
+	}
+	if kept {
+		n, err = s.pruneKeys(ctx, tx, keys)
+		return n, last, len(all), err
+	}
+	// An id may be a later event's by now.
+	gone, err := tx.Exec(ctx, s.q(`DELETE FROM surehook.event_keys WHERE id = ANY($1) AND key <= $2`), ids, last)
+	return gone.RowsAffected(), last, len(all), err
+}
+
+// pruneAttempts looks at some of the attempts of a day that is kept, and removes
+// those whose events are gone.
+func (s *Store) pruneAttempts(ctx context.Context, tx pgx.Tx, p partition, after [3]int64, limit int) (last [3]int64, rows int, err error) {
+	last = after
+	var keys [3][]int64
+	found, err := tx.Query(ctx, s.q(fmt.Sprintf(`SELECT x.event_key, x.endpoint_key, x.key, NOT EXISTS (SELECT 1 FROM surehook.events e WHERE e.key = x.event_key OFFSET 0)
+		FROM surehook.%s x WHERE (x.event_key, x.endpoint_key, x.key) > ($1, $2, $3) ORDER BY x.event_key, x.endpoint_key, x.key LIMIT $4`, p.name())),
+		after[0], after[1], after[2], limit)
+	if err != nil {
+		return last, 0, err
+	}
+	var goes bool
+	if _, err := pgx.ForEachRow(found, []any{&last[0], &last[1], &last[2], &goes}, func() error {
+		rows++
+		for i := range keys {
+			if goes {
+				keys[i] = append(keys[i], last[i])
+			}
+		}
+		return nil
+	}); err != nil || len(keys[0]) == 0 {
+		return last, rows, err
+	}
+	_, err = tx.Exec(ctx, s.q(fmt.Sprintf(`DELETE FROM surehook.%s a USING unnest($1::bigint[], $2::bigint[], $3::bigint[]) x(event_key, endpoint_key, key)
+		WHERE a.event_key = x.event_key AND a.endpoint_key = x.endpoint_key AND a.key = x.key`, p.name())), keys[0], keys[1], keys[2])
+	return last, rows, err
 }
 
 // pruneKeys removes events with all that is theirs. Nothing is pending of them.

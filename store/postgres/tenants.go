@@ -44,7 +44,7 @@ func (s *Store) PutTenant(ctx context.Context, t *surehook.Tenant, a *surehook.A
 	})
 	if err == nil {
 		*t = put
-		s.keptDays.forget() // its days may be others now
+		s.days.forget() // its days may be others now
 	}
 	return err
 }
