@@ -13,7 +13,6 @@ import (
 	"github.com/surehook/surehook"
 	"github.com/surehook/surehook/internal/accept"
 	"github.com/surehook/surehook/internal/dispatch"
-	"github.com/surehook/surehook/internal/egress"
 	"github.com/surehook/surehook/profile"
 	"github.com/surehook/surehook/signing"
 )
