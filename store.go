@@ -390,8 +390,9 @@ type Tenants interface {
 	ListAudit(ctx context.Context, tenant string, p Page) ([]AuditEntry, error) // tenant "": all; newest first
 
 	// PutPartner creates or changes a partner. Suspending one, or ending that, is
-	// a change of the configuration.
-	PutPartner(ctx context.Context, p *Partner, a *AuditEntry) error
+	// a change of the configuration. With keep the status stays as it is, and p
+	// tells it afterwards; that of a new one is active.
+	PutPartner(ctx context.Context, p *Partner, keep bool, a *AuditEntry) error
 	Partner(ctx context.Context, id string) (*Partner, error)
 	ListPartners(ctx context.Context, p Page) ([]*Partner, error) // newest first
 	DeletePartner(ctx context.Context, id string, a *AuditEntry) error

@@ -25,8 +25,9 @@ func (c *Client) Partner(ctx context.Context, id string) (Partner, error) {
 	return get[Partner](ctx, c, "/v1/partners/"+seg(id), nil)
 }
 
-// PutPartner names a partner, and suspends it or ends that. While it is suspended,
-// nothing is sent to its endpoints and those of its tenants.
+// PutPartner names a partner, and suspends it or ends that; status "" leaves that
+// as it was. While it is suspended, nothing is sent to its endpoints and those of
+// its tenants.
 func (c *Client) PutPartner(ctx context.Context, id, name, status string) (Partner, error) {
 	in := map[string]string{"name": name}
 	if status != "" {

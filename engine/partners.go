@@ -56,11 +56,17 @@ func (e *Engine) followSuspensions(ctx context.Context, version int64) (bool, er
 // to its endpoints and those of its tenants; what is to be delivered there waits,
 // and is sent within a minute after that ends.
 func (e *Engine) PutPartner(ctx context.Context, p *surehook.Partner, by Actor) error {
-	if err := e.store.PutPartner(ctx, p, e.audit(by, "partner.put", p.ID, "", suspension(p))); err != nil {
+	if err := e.store.PutPartner(ctx, p, false, e.audit(by, "partner.put", p.ID, "", suspension(p))); err != nil {
 		return err
 	}
 	e.refreshed()
 	return nil
+}
+
+// NamePartner creates or renames a partner. One that is suspended stays so; p
+// tells afterwards.
+func (e *Engine) NamePartner(ctx context.Context, p *surehook.Partner, by Actor) error {
+	return e.store.PutPartner(ctx, p, true, e.audit(by, "partner.put", p.ID, "", ""))
 }
 
 func suspension(p *surehook.Partner) string {

@@ -22,7 +22,7 @@ func (s *server) partners() {
 // PartnerInput names a partner.
 type PartnerInput struct {
 	Name   string `json:"name,omitempty" maxLength:"200"`
-	Status string `json:"status,omitempty" enum:"active,suspended" doc:"active when absent"`
+	Status string `json:"status,omitempty" enum:"active,suspended" doc:"as it was when absent; a new partner is active"`
 }
 
 // PartnerView is a partner.
@@ -54,7 +54,11 @@ func (s *server) putPartner(ctx context.Context, c *call, in *partnerIn) (*partn
 		return nil, surehook.Invalid("id", "must be at most 200 printable ASCII characters without spaces")
 	}
 	p := &surehook.Partner{ID: in.ID, Name: in.Body.Name, Suspended: in.Body.Status == "suspended"}
-	if err := s.e.PutPartner(ctx, p, c.actor()); err != nil {
+	put := s.e.PutPartner
+	if in.Body.Status == "" {
+		put = s.e.NamePartner
+	}
+	if err := put(ctx, p, c.actor()); err != nil {
 		return nil, err
 	}
 	return &partnerOut{viewPartner(p)}, nil

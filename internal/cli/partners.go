@@ -67,12 +67,11 @@ active again; what left the replay window meanwhile is a dead letter then.`,
 	f.StringVar(&status, "status", "", "active or suspended")
 	offer(put, "status", "active", "suspended")
 	put.RunE = c.through(func(ctx context.Context, api *client.Client, args []string) error {
-		stored, err := stored(f, []string{"name", "status"}, func() (client.Partner, error) { return api.Partner(ctx, args[0]) })
+		stored, err := stored(f, []string{"name"}, func() (client.Partner, error) { return api.Partner(ctx, args[0]) })
 		if err != nil {
 			return err
 		}
 		keep(f, "name", &name, stored.Name)
-		keep(f, "status", &status, stored.Status)
 		p, err := api.PutPartner(ctx, args[0], name, status)
 		if err != nil {
 			return err

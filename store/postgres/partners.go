@@ -16,7 +16,7 @@ func scanPartner(r pgx.CollectableRow) (*surehook.Partner, error) {
 }
 
 // PutPartner implements surehook.Tenants.
-func (s *Store) PutPartner(ctx context.Context, p *surehook.Partner, a *surehook.AuditEntry) error {
+func (s *Store) PutPartner(ctx context.Context, p *surehook.Partner, keep bool, a *surehook.AuditEntry) error {
 	var put surehook.Partner
 	err := s.change(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		put = *p
@@ -29,6 +29,9 @@ func (s *Store) PutPartner(ctx context.Context, p *surehook.Partner, a *surehook
 			return err
 		}
 		put.Key, put.CreatedAt, put.UpdatedAt = old.Key, old.CreatedAt, at(now)
+		if keep {
+			put.Suspended = old.Suspended
+		}
 		if _, err := tx.Exec(ctx, s.q(`UPDATE surehook.partners SET name = $2, suspended = $3, updated_at = $4 WHERE key = $1`),
 			put.Key, put.Name, put.Suspended, now); err != nil {
 			return err

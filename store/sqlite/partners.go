@@ -29,7 +29,7 @@ func partnerByID(c *conn, id string) (*surehook.Partner, error) {
 }
 
 // PutPartner implements surehook.Tenants.
-func (s *Store) PutPartner(_ context.Context, p *surehook.Partner, a *surehook.AuditEntry) error {
+func (s *Store) PutPartner(_ context.Context, p *surehook.Partner, keep bool, a *surehook.AuditEntry) error {
 	var put surehook.Partner
 	err := s.change(func(c *conn) error {
 		put = *p
@@ -45,6 +45,9 @@ func (s *Store) PutPartner(_ context.Context, p *surehook.Partner, a *surehook.A
 			return err
 		}
 		put.UpdatedAt = now
+		if keep {
+			put.Suspended = old.Suspended
+		}
 		if _, err := c.exec(`INSERT INTO partners (key, id, name, suspended, created_at, updated_at) VALUES (?1,?2,?3,?4,?5,?6)
 			ON CONFLICT (id) DO UPDATE SET name = ?3, suspended = ?4, updated_at = ?6`,
 			put.Key, put.ID, put.Name, put.Suspended, put.CreatedAt, put.UpdatedAt); err != nil {
