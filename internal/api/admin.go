@@ -39,7 +39,7 @@ type EventTypeInput struct {
 	Example     json.RawMessage `json:"example,omitempty" doc:"Any JSON value"`
 	Schema      json.RawMessage `json:"schema,omitempty" doc:"JSON Schema of the data; no remote references"`
 	Validate    bool            `json:"validate,omitempty" doc:"Refuse published data that the schema refuses"`
-	Requires    string          `json:"requires,omitempty" maxLength:"64" doc:"Permission of a key that subscribes to the type or replays it, e.g. mail:read; what was subscribed before goes on"`
+	Requires    string          `json:"requires,omitempty" maxLength:"64" doc:"Permission of a key that has events of the type sent, e.g. mail:read: that subscribes to it, switches on, redirects or widens what subscribes to it, or replays it. What was subscribed before goes on"`
 }
 
 // EventTypeView is an entry of the catalogue.

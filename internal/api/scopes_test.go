@@ -124,6 +124,7 @@ func TestRequiredPermission(t *testing.T) {
 		t.Fatalf("%s", a.Raw)
 	}
 	all := s.hook(`{"url":"` + r.URL + `/all"}`) // admin might make itself a key that has it
+	off := s.hook(`{"url":"` + r.URL + `/off","enabled":false}`)
 	plain := s.hook(`{"url":"` + r.URL + `/plain","event_types":["order.*"]}`)
 	id := s.publish(`{"type":"mail.received","data":1}`)
 	s.publish(`{"type":"order.paid","data":1}`)
@@ -139,7 +140,13 @@ func TestRequiredPermission(t *testing.T) {
 		{"POST", "/v1/webhooks/" + all + "/replay", `{"since":"2020-01-01T00:00:00Z"}`},
 		{"POST", "/v1/webhooks/" + all + "/replay", `{"since":"2020-01-01T00:00:00Z","background":true}`},
 		{"POST", "/v1/webhooks/" + all + "/deliveries/" + id + "/replay", ""},
-		{"PATCH", "/v1/webhooks/" + all, `{"url":"` + r.URL + `/elsewhere"}`}, // last: it disables
+		{"PATCH", "/v1/webhooks/" + off, `{"enabled":true}`},
+		{"PATCH", "/v1/webhooks/" + all, `{"subjects":null}`},
+		{"PATCH", "/v1/webhooks/" + all, `{"identity_ids":null}`},
+		{"PATCH", "/v1/webhooks/" + all, `{"envelope":"standard"}`},
+		{"PATCH", "/v1/webhooks/" + all, `{"profile":"pylota"}`},
+		{"PATCH", "/v1/webhooks/" + all, `{"url":"` + r.URL + `/elsewhere"}`}, // it disables
+		{"POST", "/v1/webhooks/" + all + "/test", ""},                         // and this enables
 	} {
 		a := s.do(lacks, c.method, c.path, c.body)
 		var p struct{ Details struct{ Required string } }
@@ -156,6 +163,10 @@ func TestRequiredPermission(t *testing.T) {
 		{"POST", "/v1/webhooks", `{"url":"` + r.URL + `","event_types":["order.*","mailbox.made"]}`},
 		{"POST", "/v1/webhooks/" + plain + "/replay", `{"since":"2020-01-01T00:00:00Z"}`},
 		{"PATCH", "/v1/webhooks/" + all, `{"description":"x"}`},
+		{"POST", "/v1/webhooks/" + all + "/test", ""},
+		{"PATCH", "/v1/webhooks/" + all, `{"enabled":false}`},
+		{"PATCH", "/v1/webhooks/" + plain, `{"enabled":false}`},
+		{"PATCH", "/v1/webhooks/" + plain, `{"enabled":true,"subjects":null,"identity_ids":null,"envelope":"thin"}`},
 	} {
 		if a := s.do(lacks, c.method, c.path, c.body); a.Status >= 300 {
 			t.Errorf("what needs it not: %s %s: %d %s", c.method, c.path, a.Status, a.Raw)

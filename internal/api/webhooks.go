@@ -321,13 +321,13 @@ func (s *server) updateWebhook(ctx context.Context, c *call, in *updateIn) (*web
 	return &webhookOut{viewWebhook(c, ep)}, nil
 }
 
-// mayUpdate refuses to bring types that require a permission to an endpoint, or an
-// endpoint with such types to another URL.
+// mayUpdate refuses what brings events of types that require a permission to an
+// endpoint, or more of them, or more of what they say, or brings them elsewhere.
 func (s *server) mayUpdate(ctx context.Context, c *call, ep *surehook.Endpoint, b *WebhookPatch) error {
 	types := ep.EventTypes
 	if given := b.EventTypes.patch([]string{"*"}); given != nil {
 		types = *given
-	} else if b.URL == nil {
+	} else if on := b.Enabled != nil && *b.Enabled && !ep.Enabled; !on && b.URL == nil && b.Profile == nil && b.Envelope == nil && !b.Subjects.Set && !b.IdentityIDs.Set {
 		return nil
 	}
 	return s.types.permit(ctx, c, types)
@@ -414,8 +414,14 @@ type testIn struct {
 type attemptOut struct{ Body AttemptView }
 
 func (s *server) testWebhook(ctx context.Context, c *call, in *testIn) (*attemptOut, error) {
-	if _, err := s.endpoint(ctx, c, in.ID); err != nil {
+	ep, err := s.endpoint(ctx, c, in.ID)
+	if err != nil {
 		return nil, err
+	}
+	if ep.DisabledReason == surehook.ReasonURLChanged { // a test that passes enables it
+		if err := s.types.permit(ctx, c, ep.EventTypes); err != nil {
+			return nil, err
+		}
 	}
 	return once(ctx, s, c, "testWebhook:"+in.ID, in.IdempotencyKey, nil, func() (*attemptOut, error) {
 		a, err := s.e.TestWebhook(ctx, in.ID, c.actor())

@@ -93,7 +93,7 @@ func (s *Store) RevokeKey(ctx context.Context, id string, a *surehook.AuditEntry
 		if _, err := tx.Exec(ctx, s.q(`UPDATE surehook.api_keys SET revoked_at = $2 WHERE id = $1`), id, now); err != nil {
 			return err
 		}
-		return s.putAudit(ctx, tx, now, a)
+		return s.putAudit(ctx, tx, now, row.OfTenant(a, k.Tenant))
 	})
 }
 

@@ -106,7 +106,7 @@ func (s *Store) RevokeKey(_ context.Context, id string, a *surehook.AuditEntry) 
 		if _, err := c.exec(`UPDATE api_keys SET revoked_at = ? WHERE id = ?`, s.now(), id); err != nil {
 			return err
 		}
-		return s.putAudit(c, a)
+		return s.putAudit(c, row.OfTenant(a, k.Tenant))
 	})
 }
 

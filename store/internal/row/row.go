@@ -130,3 +130,14 @@ func Buckets(since, until time.Time, step time.Duration) ([]surehook.StatsBucket
 	}
 	return out, nil
 }
+
+// OfTenant is an audit entry about what belongs to a tenant, which the store alone
+// knows.
+func OfTenant(a *surehook.AuditEntry, tenant string) *surehook.AuditEntry {
+	if a == nil {
+		return nil
+	}
+	b := *a
+	b.Tenant = tenant
+	return &b
+}
