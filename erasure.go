@@ -26,6 +26,11 @@ type Erasing interface {
 	// letters with EventUnavailable; those that a lane holds stay its own, and its
 	// node hears of it by Watch, or by Erasures.
 	Erase(ctx context.Context, sel Erasure, limit int, a *AuditEntry) (Erased, error)
+	// EraseRefused takes out of the outbox, at most limit at once, selected events
+	// that wait there because the store has refused them, those with ids alone if
+	// there are any: they may never become events that Erase finds. It gives their
+	// ids, and leaves a out when there are none.
+	EraseRefused(ctx context.Context, sel Erasure, ids []string, limit int, a *AuditEntry) ([]string, error)
 	// ErasureWaits counts selected events that wait for their fan-out, those of ids
 	// alone if there are any; before is 0 or an earlier call's last. They can't be
 	// erased yet.

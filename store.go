@@ -405,7 +405,8 @@ type Keys interface {
 	KeyByHash(ctx context.Context, hash []byte) (*APIKey, error) // NotFound for unknown; revoked ones are given with RevokedAt
 	ListKeys(ctx context.Context, p Page) ([]*APIKey, error)
 	// RevokeKey ends a key. The last platform key that is live and has
-	// PermAdmin is kept, with Conflict: nobody could get in any more.
+	// PermAdmin is kept, with Conflict: nobody could get in any more. The audit log
+	// names the key's tenant.
 	RevokeKey(ctx context.Context, id string, a *AuditEntry) error
 	// KeysUsed notes when keys, by Key, were used last, in one transaction.
 	// Nothing goes back in time; keys that aren't there are left out.
@@ -430,6 +431,9 @@ type Retention interface {
 	//
 	// Events of tenants with EventsDays are left alone, for as long as those say: a
 	// day that holds some is not removed as a whole, and its others go one by one.
+	//
+	// An event of the outbox that the store has refused since before that time goes
+	// as well; the audit log tells of it. Others there stay: they are no events yet.
 	Prune(ctx context.Context, before time.Time, limit int) (events int64, more bool, err error)
 	// PruneTenant does the same with one tenant's events, at most limit of them.
 	PruneTenant(ctx context.Context, tenant string, before time.Time, limit int) (events int64, more bool, err error)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/surehook/surehook"
@@ -52,12 +53,15 @@ func (e *Engine) Erase(ctx context.Context, req EraseRequest, by Actor) (EraseRe
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(e.ctx, cancel)() // a stop doesn't wait for it
-	sel, err := e.selectErasure(ctx, req)
+	sel, refused, err := e.selectErasure(ctx, req, e.eraseAudit(req, by))
 	if err != nil {
-		return EraseReceipt{}, err
+		return EraseReceipt{Events: refused}, err
 	}
-	out, err := e.erase(ctx, sel, e.eraseAudit(req, by))
-	if out.Events > 0 || out.Deliveries > 0 {
+	var out EraseReceipt
+	if len(req.IDs) == 0 || len(sel.Keys) > 0 { // without either it would be all of the tenant's
+		out, err = e.erase(ctx, sel, e.eraseAudit(req, by))
+	}
+	if out.Events += refused; out.Events > 0 || out.Deliveries > 0 {
 		e.disp.Recall()
 	}
 	if err != nil {
@@ -103,62 +107,104 @@ func (e *Engine) erase(ctx context.Context, sel surehook.Erasure, a *surehook.Au
 	}
 }
 
-func (e *Engine) selectErasure(ctx context.Context, req EraseRequest) (surehook.Erasure, error) {
+// selectErasure finds what a request is about, and takes those of it out of the
+// outbox that the store refuses to let into the events: it tells how many.
+func (e *Engine) selectErasure(ctx context.Context, req EraseRequest, a *surehook.AuditEntry) (surehook.Erasure, int, error) {
 	sel := surehook.Erasure{Tenant: req.Tenant, Identity: req.Identity, After: req.After}
 	switch {
 	case len(req.IDs) > MaxEraseIDs:
-		return sel, surehook.Invalid("ids", fmt.Sprintf("holds more than %d", MaxEraseIDs))
+		return sel, 0, surehook.Invalid("ids", fmt.Sprintf("holds more than %d", MaxEraseIDs))
 	case len(req.IDs) > 0 && req.Identity != "":
-		return sel, surehook.Invalid("identity_id", "can't be given together with ids")
+		return sel, 0, surehook.Invalid("identity_id", "can't be given together with ids")
 	case len(req.IDs) > 0:
-		return e.eraseIDs(ctx, req)
+		return e.eraseIDs(ctx, req, a)
 	case req.Identity == "" && req.Tenant == "":
-		return sel, surehook.Invalid("tenant_id", "is required without ids or identity_id")
+		return sel, 0, surehook.Invalid("tenant_id", "is required without ids or identity_id")
 	}
-	return sel, e.fannedOut(ctx, sel, nil)
+	gone, err := e.fannedOut(ctx, sel, nil, a)
+	return sel, len(gone), err
 }
 
-// eraseIDs finds the events with the ids of a request.
-func (e *Engine) eraseIDs(ctx context.Context, req EraseRequest) (surehook.Erasure, error) {
+// eraseIDs finds the events with the ids of a request, all of them before anything
+// goes.
+func (e *Engine) eraseIDs(ctx context.Context, req EraseRequest, a *surehook.AuditEntry) (surehook.Erasure, int, error) {
 	sel := surehook.Erasure{Tenant: req.Tenant}
-	if err := e.fannedOut(ctx, sel, req.IDs); err != nil {
-		return sel, err
-	}
-	var tenant *string
-	if req.Tenant != "" {
-		tenant = &req.Tenant
-	}
+	var waiting []string
 	for i, id := range req.IDs {
-		ev, err := e.store.Event(ctx, tenant, id)
-		if surehook.CodeOf(err) == surehook.NotFound {
-			return sel, surehook.Invalid(fmt.Sprintf("ids[%d]", i), "is unknown")
+		found, err := e.eraseID(ctx, &sel, id)
+		if err == nil && !found {
+			var n int
+			if n, _, err = e.store.ErasureWaits(ctx, surehook.Erasure{Tenant: req.Tenant}, []string{id}, 0); n > 0 {
+				waiting = append(waiting, id)
+				continue
+			}
+		}
+		if err == nil && !found {
+			found, err = e.eraseID(ctx, &sel, id) // it was fanned out between the looks
+		}
+		if err == nil && !found {
+			err = surehook.Invalid(fmt.Sprintf("ids[%d]", i), "is unknown")
 		}
 		if err != nil {
-			return sel, err
+			return sel, 0, err
 		}
+	}
+	if len(waiting) == 0 {
+		return sel, 0, nil
+	}
+	gone, err := e.fannedOut(ctx, surehook.Erasure{Tenant: req.Tenant}, waiting, a)
+	for _, id := range waiting {
+		if err == nil && !slices.Contains(gone, id) {
+			_, err = e.eraseID(ctx, &sel, id)
+		}
+	}
+	return sel, len(gone), err
+}
+
+// eraseID adds the key of an event to a selection, if there is one with that id.
+func (e *Engine) eraseID(ctx context.Context, sel *surehook.Erasure, id string) (bool, error) {
+	var tenant *string
+	if sel.Tenant != "" {
+		tenant = &sel.Tenant
+	}
+	ev, err := e.store.Event(ctx, tenant, id)
+	if surehook.CodeOf(err) == surehook.NotFound {
+		return false, nil
+	}
+	if err == nil {
 		sel.Keys = append(sel.Keys, ev.Key)
 	}
-	return sel, nil
+	return err == nil, err
 }
 
 // fannedOut waits until those of the selected events that were accepted by now are
 // out of the outbox: there they could be neither erased nor kept as erased ones.
-func (e *Engine) fannedOut(ctx context.Context, sel surehook.Erasure, ids []string) error {
+// Those that the store refuses may stay there for long, so they go at once: it
+// gives their ids.
+func (e *Engine) fannedOut(ctx context.Context, sel surehook.Erasure, ids []string, a *surehook.AuditEntry) (gone []string, err error) {
 	limit := time.After(eraseWait)
 	for last := int64(0); ; {
+		refused, err := e.store.EraseRefused(ctx, sel, ids, eraseStep, a)
+		gone = append(gone, refused...)
+		if err != nil {
+			return gone, err
+		}
 		n, newest, err := e.store.ErasureWaits(ctx, sel, ids, last)
 		if err != nil || n == 0 {
-			return err
+			return gone, err
 		}
 		if last == 0 {
 			last = newest
 		}
+		if len(refused) == eraseStep {
+			continue
+		}
 		signal(e.outbox)
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return gone, ctx.Err()
 		case <-limit:
-			return surehook.Errorf(surehook.Unavailable, "%d of the events wait for their fan-out and can't be erased yet; nothing was: try again in a moment", n)
+			return gone, surehook.Errorf(surehook.Unavailable, "%d of the events wait for their fan-out and can't be erased yet: try again in a moment", n)
 		case <-time.After(eraseLook):
 		}
 	}

@@ -70,6 +70,44 @@ func testErase(t *testing.T, b *bed) {
 	}
 }
 
+// What the store keeps refusing is erased too, before it ever became an event: by
+// id, or with all that is its tenant's. Nothing waits for it.
+func TestEraseWhatIsRefused(t *testing.T) { both(t, testEraseRefused) }
+
+func testEraseRefused(t *testing.T, b *bed) {
+	f := b.fanned()
+	b.refuseBad()
+	good := b.publish("a", "1").ID
+	secret := surehook.Event{ID: "bad", Type: "a", Tenant: "acme", Data: []byte(`"it is a secret"`)}
+	erase := func(req engine.EraseRequest) (engine.EraseReceipt, error) {
+		return b.Erase(t.Context(), req, engine.Actor{ID: "key_1"})
+	}
+	for _, req := range []engine.EraseRequest{{Tenant: "acme"}, {IDs: []string{"bad"}}, {IDs: []string{good, "bad"}, Tenant: ""}} {
+		b.enqueue(secret)
+		f.next(t)
+		if _, err := erase(engine.EraseRequest{IDs: []string{"bad", "evt_x"}}); surehook.CodeOf(err) != surehook.InvalidRequest {
+			t.Fatalf("with an id that nobody knows: %v", err)
+		}
+		if n, _, err := b.store.ErasureWaits(t.Context(), surehook.Erasure{Tenant: "acme"}, nil, 0); err != nil || n != 1 {
+			t.Fatalf("a refused request took it: %d, %v", n, err)
+		}
+		got, err := erase(req)
+		if want := max(len(req.IDs), 1); err != nil || got.Events != want || got.Next != 0 {
+			t.Errorf("%+v: %+v, %v", req, got, err)
+		}
+		if n, _, err := b.store.ErasureWaits(t.Context(), surehook.Erasure{Tenant: "acme"}, nil, 0); err != nil || n != 0 {
+			t.Errorf("%+v: %d left, %v", req, n, err)
+		}
+	}
+	audit, err := b.store.ListAudit(t.Context(), "acme", surehook.Page{Limit: 10})
+	if err != nil || len(audit) == 0 || audit[0].Action != "event.erase" || audit[0].Actor != "key_1" {
+		t.Errorf("%+v, %v", audit, err)
+	}
+	if ev, err := b.store.Event(t.Context(), nil, good); err != nil || !ev.Erased {
+		t.Errorf("%+v, %v", ev, err)
+	}
+}
+
 // E-2: refusals name their field and change nothing; by ids all are found first.
 func TestEraseRefusals(t *testing.T) {
 	b := start(t)

@@ -284,7 +284,7 @@ func TestNothingIsForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	// An event that was put off is tried at once where it comes to.
-	known := moved("endpoints.made_in", "outbox.id", "outbox.xid", "outbox.refused", "outbox.retry_at", "pending.owner")
+	known := moved("endpoints.made_in", "outbox.id", "outbox.xid", "outbox.refused", "outbox.refused_at", "outbox.retry_at", "pending.owner")
 	for _, c := range there {
 		if !known[c] {
 			t.Errorf("PostgreSQL's %s isn't moved", c)
@@ -295,7 +295,7 @@ func TestNothingIsForgotten(t *testing.T) {
 		t.Errorf("PostgreSQL has no %v", known)
 	}
 	// Attempts whose events are gone go with their day's partition.
-	known = moved("outbox.id", "outbox.refused", "outbox.retry_at", "pending.owner", "events.hash", "orphans.event_key", "orphans.at")
+	known = moved("outbox.id", "outbox.refused", "outbox.refused_at", "outbox.retry_at", "pending.owner", "events.hash", "orphans.event_key", "orphans.at")
 	for _, c := range sqliteColumns(t, small(t)) {
 		if !known[c] {
 			t.Errorf("SQLite's %s isn't moved", c)

@@ -103,17 +103,44 @@ func (s *Store) endRows(ctx context.Context, tx pgx.Tx, rows []surehook.Delivery
 	return nil
 }
 
-// ErasureWaits implements surehook.Erasing.
-func (s *Store) ErasureWaits(ctx context.Context, sel surehook.Erasure, ids []string, before int64) (n int, last int64, err error) {
+// inOutbox selects events of the outbox for an erasure.
+func inOutbox(sel surehook.Erasure, ids []string) query {
 	var q query
 	if len(ids) > 0 {
 		q.add(`event_id = ANY(?)`, ids)
-	} else {
+	}
+	if len(ids) == 0 || sel.Tenant != "" {
 		q.add(`tenant = ?`, sel.Tenant)
 	}
 	if sel.Identity != "" {
 		q.add(`identity = ?`, sel.Identity)
 	}
+	return q
+}
+
+// EraseRefused implements surehook.Erasing.
+func (s *Store) EraseRefused(ctx context.Context, sel surehook.Erasure, ids []string, limit int, a *surehook.AuditEntry) ([]string, error) {
+	q := inOutbox(sel, ids)
+	q.add(`refused > ?`, 0)
+	var gone []string
+	err := s.change(ctx, func(ctx context.Context, tx pgx.Tx) (err error) {
+		gone, err = collect(ctx, tx, pgx.RowTo[string], s.q(`DELETE FROM surehook.outbox WHERE id IN (
+			SELECT id FROM surehook.outbox`+q.where()+` ORDER BY id`+q.limit(surehook.Page{Limit: limit})+` FOR UPDATE SKIP LOCKED) RETURNING event_id`), q.args...)
+		if err != nil || len(gone) == 0 {
+			return err
+		}
+		now, err := s.now(ctx, tx)
+		if err != nil {
+			return err
+		}
+		return s.putAudit(ctx, tx, now, a)
+	})
+	return gone, err
+}
+
+// ErasureWaits implements surehook.Erasing.
+func (s *Store) ErasureWaits(ctx context.Context, sel surehook.Erasure, ids []string, before int64) (n int, last int64, err error) {
+	q := inOutbox(sel, ids)
 	if before > 0 {
 		q.add(`id <= ?`, before)
 	}

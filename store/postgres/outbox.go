@@ -3,6 +3,7 @@ package postgres
 import (
 	"bytes"
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -64,9 +65,38 @@ func (s *Store) PutOff(ctx context.Context, events []surehook.PutOff) error {
 	for i, p := range events {
 		ids[i], refused[i], waits[i] = p.ID, int32(p.Refused), p.Wait.Milliseconds()
 	}
-	return wrap(s.do(ctx, s.q(`UPDATE surehook.outbox b SET refused = b.refused + 1, retry_at = c.now + x.wait
+	return wrap(s.do(ctx, s.q(`UPDATE surehook.outbox b SET refused = b.refused + 1, refused_at = CASE WHEN b.refused = 0 THEN c.now ELSE b.refused_at END,
+		retry_at = c.now + x.wait
 		FROM unnest($1::bigint[], $2::int[], $3::bigint[]) x(id, refused, wait), (SELECT surehook.clock() AS now OFFSET 0) c
 		WHERE b.id = x.id AND b.refused = x.refused`), ids, refused, waits))
+}
+
+// giveUp removes events that the store has refused since before a time, at most
+// limit of those that the condition selects; its arguments follow $2.
+func (s *Store) giveUp(ctx context.Context, tx pgx.Tx, before time.Time, limit int, where string, args ...any) (int64, error) {
+	type refused struct {
+		tenant, id string
+		times      int
+	}
+	all, err := collect(ctx, tx, func(r pgx.CollectableRow) (x refused, err error) {
+		err = r.Scan(&x.tenant, &x.id, &x.times)
+		return x, err
+	},
+		s.q(`DELETE FROM surehook.outbox WHERE id IN (SELECT id FROM surehook.outbox WHERE refused > 0 AND refused_at < $1 AND `+where+`
+			ORDER BY refused_at LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING tenant, event_id, refused`), append([]any{millis(before), limit}, args...)...)
+	if err != nil || len(all) == 0 {
+		return 0, err
+	}
+	now, err := s.now(ctx, tx)
+	if err != nil {
+		return 0, err
+	}
+	for _, r := range all {
+		if err := s.putAudit(ctx, tx, now, row.GivenUpEvent(r.tenant, r.id, r.times)); err != nil {
+			return 0, err
+		}
+	}
+	return int64(len(all)), nil
 }
 
 func (s *Store) markAsleep(ctx context.Context, asleep bool) error {

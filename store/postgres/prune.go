@@ -43,7 +43,12 @@ func (s *Store) Prune(ctx context.Context, before time.Time, limit int) (int64, 
 			return n, more && err == nil, wrap(err)
 		}
 	}
-	return 0, false, nil
+	var n int64
+	err = s.change(ctx, func(ctx context.Context, tx pgx.Tx) (err error) {
+		n, err = s.giveUp(ctx, tx, before, limit, `(tenant = '' OR tenant NOT IN `+ownDays+`)`)
+		return err
+	})
+	return n, n == int64(limit), err
 }
 
 // pruneDay makes one step of a day. more: another one would find something to do.
@@ -322,39 +327,45 @@ func (s *Store) pruneKeys(ctx context.Context, tx pgx.Tx, keys []int64) (int64, 
 func (s *Store) PruneTenant(ctx context.Context, tenant string, before time.Time, limit int) (int64, bool, error) {
 	var n int64
 	var more bool
-	err := s.change(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		n, more = 0, false
-		keys, err := collect(ctx, tx, pgx.RowTo[int64], s.q(`SELECT e.key FROM surehook.events e WHERE e.tenant = $1 AND e.tenant <> '' AND e.key < $2
-			AND NOT EXISTS (SELECT 1 FROM surehook.pending p WHERE p.event_key = e.key AND p.owner IS NOT NULL OFFSET 0) ORDER BY e.key LIMIT $3`),
-			tenant, timeKey(before), limit)
-		if err != nil || len(keys) == 0 {
+	err := s.change(ctx, func(ctx context.Context, tx pgx.Tx) (err error) {
+		if n, more, err = s.pruneOfTenant(ctx, tx, tenant, before, limit); err != nil || more {
 			return err
 		}
-		rows, err := collect(ctx, tx, scanDelivery, s.q(`SELECT event_key, endpoint_key, id, attempt, first_attempt FROM surehook.pending
-			WHERE event_key = ANY($1) ORDER BY event_key, endpoint_key FOR UPDATE`), keys)
-		if err != nil {
-			return err
-		}
-		var held bool // since we looked
-		if err := tx.QueryRow(ctx, s.q(`SELECT EXISTS (SELECT 1 FROM surehook.pending WHERE event_key = ANY($1) AND owner IS NOT NULL)`), keys).Scan(&held); err != nil || held {
-			more = held
-			return err
-		}
-		now, err := s.now(ctx, tx)
-		if err != nil {
-			return err
-		}
-		if n, err = s.pruneKeys(ctx, tx, keys); err != nil {
-			return err
-		}
-		more = len(keys) == limit
-		if err := s.endRows(ctx, tx, rows, surehook.EventUnavailable, now); err != nil {
-			return err
-		}
-		_, err = tx.Exec(ctx, s.q(`DELETE FROM surehook.dead_letters WHERE event_key = ANY($1)`), keys) // of those rows: they go with their events
+		given, err := s.giveUp(ctx, tx, before, limit, `tenant = $3 AND tenant <> ''`, tenant)
+		n, more = n+given, given == int64(limit)
 		return err
 	})
 	return n, more, err
+}
+
+func (s *Store) pruneOfTenant(ctx context.Context, tx pgx.Tx, tenant string, before time.Time, limit int) (n int64, more bool, err error) {
+	keys, err := collect(ctx, tx, pgx.RowTo[int64], s.q(`SELECT e.key FROM surehook.events e WHERE e.tenant = $1 AND e.tenant <> '' AND e.key < $2
+		AND NOT EXISTS (SELECT 1 FROM surehook.pending p WHERE p.event_key = e.key AND p.owner IS NOT NULL OFFSET 0) ORDER BY e.key LIMIT $3`),
+		tenant, timeKey(before), limit)
+	if err != nil || len(keys) == 0 {
+		return 0, false, err
+	}
+	rows, err := collect(ctx, tx, scanDelivery, s.q(`SELECT event_key, endpoint_key, id, attempt, first_attempt FROM surehook.pending
+		WHERE event_key = ANY($1) ORDER BY event_key, endpoint_key FOR UPDATE`), keys)
+	if err != nil {
+		return 0, false, err
+	}
+	var held bool // since we looked
+	if err := tx.QueryRow(ctx, s.q(`SELECT EXISTS (SELECT 1 FROM surehook.pending WHERE event_key = ANY($1) AND owner IS NOT NULL)`), keys).Scan(&held); err != nil || held {
+		return 0, held, err
+	}
+	now, err := s.now(ctx, tx)
+	if err != nil {
+		return 0, false, err
+	}
+	if n, err = s.pruneKeys(ctx, tx, keys); err != nil {
+		return 0, false, err
+	}
+	if err := s.endRows(ctx, tx, rows, surehook.EventUnavailable, now); err != nil {
+		return 0, false, err
+	}
+	_, err = tx.Exec(ctx, s.q(`DELETE FROM surehook.dead_letters WHERE event_key = ANY($1)`), keys) // of those rows: they go with their events
+	return n, len(keys) == limit, err
 }
 
 // pruneDeliveries ends free rows of events that go, with an attempt that says so.

@@ -84,17 +84,42 @@ func pendingOf(c *conn, event int64) (free []surehook.Delivery, held bool, err e
 	return free, held, err
 }
 
-// ErasureWaits implements surehook.Erasing.
-func (s *Store) ErasureWaits(ctx context.Context, sel surehook.Erasure, ids []string, before int64) (n int, last int64, err error) {
+// inOutbox selects events of the outbox for an erasure.
+func inOutbox(sel surehook.Erasure, ids []string) query {
 	var q query
 	if len(ids) > 0 {
 		q.add(`event_id IN (SELECT value FROM json_each(?))`, ids)
-	} else {
+	}
+	if len(ids) == 0 || sel.Tenant != "" {
 		q.add(`tenant = ?`, sel.Tenant)
 	}
 	if sel.Identity != "" {
 		q.add(`identity = ?`, sel.Identity)
 	}
+	return q
+}
+
+// EraseRefused implements surehook.Erasing.
+func (s *Store) EraseRefused(_ context.Context, sel surehook.Erasure, ids []string, limit int, a *surehook.AuditEntry) ([]string, error) {
+	q := inOutbox(sel, ids)
+	q.add(`refused > ?`, 0)
+	var gone []string
+	err := s.write(limit, func(c *conn) error {
+		gone = nil
+		if err := c.each(`DELETE FROM outbox WHERE id IN (SELECT id FROM outbox`+q.where()+` ORDER BY id LIMIT ?) RETURNING event_id`, q.with(limit), func(st *sqlite3.Stmt) error {
+			gone = append(gone, st.ColumnText(0))
+			return nil
+		}); err != nil || len(gone) == 0 {
+			return err
+		}
+		return s.putAudit(c, a)
+	})
+	return gone, err
+}
+
+// ErasureWaits implements surehook.Erasing.
+func (s *Store) ErasureWaits(ctx context.Context, sel surehook.Erasure, ids []string, before int64) (n int, last int64, err error) {
+	q := inOutbox(sel, ids)
 	if before > 0 {
 		q.add(`id <= ?`, before)
 	}

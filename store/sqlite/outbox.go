@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"time"
 
 	"github.com/ncruces/go-sqlite3"
 
@@ -58,7 +59,8 @@ func (s *Store) PutOff(_ context.Context, events []surehook.PutOff) error {
 	return s.write(len(events), func(c *conn) error {
 		now := s.now()
 		for _, p := range events {
-			if _, err := c.exec(`UPDATE outbox SET refused = refused + 1, retry_at = ? WHERE id = ? AND refused = ?`, now.Add(p.Wait), p.ID, p.Refused); err != nil {
+			if _, err := c.exec(`UPDATE outbox SET refused = refused + 1, refused_at = iif(refused = 0, ?, refused_at), retry_at = ? WHERE id = ? AND refused = ?`,
+				now, now.Add(p.Wait), p.ID, p.Refused); err != nil {
 				return err
 			}
 		}
@@ -116,6 +118,33 @@ func keepSequence(c *conn, e *surehook.Event) error {
 	_, err := c.exec(`INSERT INTO owners (tenant, owner, last) VALUES (?,?,?) ON CONFLICT (tenant, owner) DO UPDATE SET last = excluded.last`,
 		e.Tenant, e.Owner, e.Sequence)
 	return err
+}
+
+// giveUp removes events that the store has refused since before a time, at most
+// limit of those that the condition selects.
+func (s *Store) giveUp(c *conn, before time.Time, limit int, where string, args ...any) (int64, error) {
+	type refused struct {
+		id           int64
+		tenant, name string
+		times        int
+	}
+	var all []refused
+	if err := c.each(`SELECT id, tenant, event_id, refused FROM outbox WHERE refused > 0 AND refused_at < ? AND `+where+` ORDER BY refused_at LIMIT ?`,
+		append(append([]any{before}, args...), limit), func(st *sqlite3.Stmt) error {
+			all = append(all, refused{st.ColumnInt64(0), st.ColumnText(1), st.ColumnText(2), st.ColumnInt(3)})
+			return nil
+		}); err != nil {
+		return 0, err
+	}
+	for _, r := range all {
+		if _, err := c.exec(`DELETE FROM outbox WHERE id = ?`, r.id); err != nil {
+			return 0, err
+		}
+		if err := s.putAudit(c, row.GivenUpEvent(r.tenant, r.name, r.times)); err != nil {
+			return 0, err
+		}
+	}
+	return int64(len(all)), nil
 }
 
 // refused leaves word of an event that was in the outbox and whose id is taken:

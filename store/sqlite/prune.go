@@ -33,7 +33,11 @@ func (s *Store) Prune(_ context.Context, before time.Time, limit int) (int64, bo
 				to = min(to, key-1) // it is looked at again
 			}
 		}
-		more = seen > 0 && to > from
+		given, err := s.giveUp(c, before, limit, `(tenant = '' OR tenant NOT IN (SELECT id FROM tenants WHERE events_days > 0))`)
+		if err != nil {
+			return err
+		}
+		n, more = n+given, seen > 0 && to > from || given == int64(limit)
 		return pruneOrphans(c, before, limit)
 	})
 	if err == nil && to > from {
@@ -91,6 +95,13 @@ func (s *Store) PruneTenant(_ context.Context, tenant string, before time.Time, 
 			}
 		}
 		more = len(keys) == limit && n > 0
+		if !more {
+			given, err := s.giveUp(c, before, limit, `tenant = ? AND tenant <> ''`, tenant)
+			if err != nil {
+				return err
+			}
+			n, more = n+given, given == int64(limit)
+		}
 		return pruneOrphans(c, before, limit)
 	})
 	return n, more, err

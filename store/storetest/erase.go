@@ -12,6 +12,7 @@ var eraseTests = map[string]func(*env){
 	"Erase/of a tenant or an identity, in bounded steps":   eraseSelected,
 	"Erase/an id stays taken by the same content":          eraseTwin,
 	"Erase/what waits for its fan-out is told":             eraseWaits,
+	"Erase/what the store refuses goes from the outbox":    eraseRefused,
 	"Erase/frees the next one of an ordered endpoint's":    eraseOrdered,
 	"Erase/erased events can't be replayed (replay, jobs)": eraseReplay,
 }
@@ -151,6 +152,43 @@ func eraseWaits(e *env) {
 	n, _, err = e.s.ErasureWaits(e.ctx, surehook.Erasure{Tenant: "acme"}, nil, last)
 	e.ok(err)
 	e.same("what came after isn't waited for", n, 0)
+}
+
+func eraseRefused(e *env) {
+	ann, bob, other, waits := e.person("acme", "ann"), e.person("acme", "bob"), e.person("solo", "ann"), e.person("acme", "ann")
+	for _, ev := range []*surehook.Event{ann, bob, other, waits} {
+		e.enqueue(ev)
+	}
+	var put []surehook.PutOff
+	for _, o := range e.waiting() {
+		if o.Event.ID != waits.ID {
+			put = append(put, surehook.PutOff{ID: o.ID, Wait: time.Minute})
+		}
+	}
+	e.ok(e.s.PutOff(e.ctx, put))
+	erase := func(sel surehook.Erasure, limit int, ids ...string) []string {
+		gone, err := e.s.EraseRefused(e.ctx, sel, ids, limit, &surehook.AuditEntry{Actor: "key_1", Action: "event.erase"})
+		e.ok(err)
+		return gone
+	}
+	e.same("of nobody", len(erase(surehook.Erasure{Tenant: "nobody"}, 10)), 0)
+	e.same("another tenant's id", len(erase(surehook.Erasure{Tenant: "solo"}, 10, bob.ID)), 0)
+	e.same("what isn't refused", len(erase(surehook.Erasure{}, 10, waits.ID)), 0)
+	audit, err := e.s.ListAudit(e.ctx, "", surehook.Page{Limit: 10})
+	e.ok(err)
+	e.same("nothing, and nothing is told", len(audit), 0)
+	e.same("by id, whichever tenant's", erase(surehook.Erasure{}, 10, other.ID, "evt_x"), []string{other.ID})
+	e.same("of an identity", erase(surehook.Erasure{Tenant: "acme", Identity: "ann"}, 10), []string{ann.ID})
+	e.same("of a tenant", erase(surehook.Erasure{Tenant: "acme"}, 1), []string{bob.ID})
+	e.clock.Advance(time.Hour)
+	left := e.waiting()
+	e.same("left", []any{len(left), left[0].Event.ID}, []any{1, waits.ID})
+	audit, err = e.s.ListAudit(e.ctx, "", surehook.Page{Limit: 10})
+	e.ok(err)
+	e.same("told", []any{len(audit), audit[0].Action}, []any{3, "event.erase"})
+	// A fan-out that has read one before finds it gone.
+	out := e.append(surehook.Append{Event: ann, Outbox: put[0].ID})[0]
+	e.same("no fan-out", []any{out.Duplicate, out.EventKey}, []any{true, int64(0)})
 }
 
 func eraseOrdered(e *env) {

@@ -10,6 +10,7 @@ var pruneTests = map[string]func(*env){
 	"Prune/old events go with all that is theirs (G-10, O-06)": pruneOld,
 	"Prune/what is being delivered stays (P-02)":               pruneHeld,
 	"Prune/what isn't fanned out stays (P-02)":                 pruneOutbox,
+	"Prune/what the store has refused for so long goes":        pruneRefused,
 	"Prune/in bounded steps (P-01, P-03)":                      pruneSteps,
 	"Prune/tenants keep theirs for their own days":             pruneOwnDays,
 	"Prune/of one tenant: bounded, and never what is held":     pruneTenant,
@@ -91,6 +92,66 @@ func pruneOutbox(e *env) {
 	e.clock.Advance(20 * days)
 	e.same("removed after", e.prune(10), int64(0))
 	e.same("rows", e.pending().Due, int64(1))
+}
+
+// What the store keeps refusing goes when that has lasted for the retention, or for
+// its tenant's own days, and the audit log says so. What waits otherwise stays.
+func pruneRefused(e *env) {
+	e.ok(e.s.PutTenant(e.ctx, &surehook.Tenant{ID: "short", EventsDays: 7}, nil))
+	e.ok(e.s.PutTenant(e.ctx, &surehook.Tenant{ID: "long", EventsDays: 90}, nil))
+	byTenant := map[string]string{}
+	for _, tenant := range []string{"", "acme", "short", "long"} {
+		ev := e.person(tenant, "")
+		e.enqueue(ev)
+		byTenant[tenant] = ev.ID
+	}
+	waits := e.person("acme", "")
+	e.enqueue(waits)
+	left := func() (ids []string) {
+		e.clock.Advance(time.Hour) // so that nothing is put off
+		for _, o := range e.waiting() {
+			ids = append(ids, o.Event.ID)
+		}
+		return ids
+	}
+	refuse := func() {
+		var put []surehook.PutOff
+		for _, o := range e.waiting() {
+			if o.Event.ID != waits.ID {
+				put = append(put, surehook.PutOff{ID: o.ID, Refused: o.Refused, Wait: time.Minute})
+			}
+		}
+		e.ok(e.s.PutOff(e.ctx, put))
+	}
+	e.clock.Advance(40 * days) // as long as nobody refuses them, they stay
+	e.prune(100)
+	e.same("before the first refusal", len(left()), 5)
+	refuse()
+	e.clock.Advance(8 * days)
+	refuse() // again: the time is the first one's
+	e.prune(100)
+	e.same("after eight days", len(left()), 5)
+	e.same("of a tenant with fewer", e.pruneOf("short", 7*days, 10), int64(1))
+	e.same("left", left(), []string{byTenant[""], byTenant["acme"], byTenant["long"], waits.ID})
+	e.clock.Advance(23 * days)
+	n, more, err := e.s.Prune(e.ctx, e.clock.Now().Add(-30*days), 1)
+	for err == nil && more {
+		var m int64
+		m, more, err = e.s.Prune(e.ctx, e.clock.Now().Add(-30*days), 1)
+		n += m
+	}
+	e.ok(err)
+	e.same("after thirty, in steps of one", n, int64(2))
+	e.same("left", left(), []string{byTenant["long"], waits.ID})
+	e.same("of a tenant with more", e.pruneOf("long", 90*days, 10), int64(0))
+	e.clock.Advance(60 * days)
+	e.same("of a tenant with more, later", e.pruneOf("long", 90*days, 10), int64(1))
+	e.same("left", left(), []string{waits.ID})
+	audit, err := e.s.ListAudit(e.ctx, "", surehook.Page{Limit: 10})
+	e.ok(err)
+	e.same("told", len(audit), 4)
+	e.same("of the last", []any{audit[0].Action, audit[0].Actor, audit[0].Target, audit[0].Tenant}, []any{"event.refused", "system", byTenant["long"], "long"})
+	e.same("why", audit[0].Details, `{"reason":"the store refused it until its retention was over","times":2}`)
 }
 
 func pruneSteps(e *env) {

@@ -129,11 +129,13 @@ CREATE TABLE surehook.outbox (
     about       text NOT NULL,
     partner     text NOT NULL DEFAULT '',
     refused     integer NOT NULL DEFAULT 0,
+    refused_at  bigint NOT NULL DEFAULT 0,
     retry_at    bigint NOT NULL DEFAULT 0,
     hash        bytea NOT NULL,
     data        bytea NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX outbox_event ON surehook.outbox (event_id, tenant);
+CREATE INDEX outbox_refused ON surehook.outbox (refused_at) WHERE refused > 0;
 CREATE INDEX outbox_owner ON surehook.outbox (tenant, owner) WHERE owner <> '';
 
 -- The log of attempts, append-only. id is the ULID's 16 bytes.
