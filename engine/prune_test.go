@@ -32,13 +32,6 @@ func testRetention(t *testing.T, b *bed) {
 		}
 		return got.ID
 	}
-	there := func(id string) bool {
-		_, err := b.store.Event(t.Context(), nil, id)
-		if err != nil && surehook.CodeOf(err) != surehook.NotFound {
-			t.Fatal(err)
-		}
-		return err == nil
-	}
 	var of [3][]string // brief, usual, long: a delivered event, a dead one, an erased one
 	for i, tenant := range []string{"brief", "usual", "long"} {
 		of[i] = []string{publish(tenant, "a"), publish(tenant, "dead"), publish(tenant, "a")}
@@ -73,7 +66,7 @@ func testRetention(t *testing.T, b *bed) {
 	}
 	b.until("the brief ones are gone", func() bool { return left(of[0]) == 0 })
 	whole("after three days", 0, 3, 3, 2)
-	if !there(young) {
+	if !b.there(young) {
 		t.Error("the young one is gone")
 	}
 	b.leap(9 * day)
@@ -82,7 +75,17 @@ func testRetention(t *testing.T, b *bed) {
 	whole("after twelve days", 0, 0, 3, 1)
 	b.leap(50 * day)
 	b.restart()
-	b.until("all are gone", func() bool { return left(of[2]) == 0 && !there(young) })
+	b.until("all are gone", func() bool { return left(of[2]) == 0 && !b.there(young) })
 	whole("at last", 0, 0, 0, 0)
 	b.idle()
+}
+
+// there tells whether the store has an event.
+func (b *bed) there(id string) bool {
+	b.t.Helper()
+	_, err := b.store.Event(b.t.Context(), nil, id)
+	if err != nil && surehook.CodeOf(err) != surehook.NotFound {
+		b.t.Fatal(err)
+	}
+	return err == nil
 }
