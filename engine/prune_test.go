@@ -42,7 +42,7 @@ func testRetention(t *testing.T, b *bed) {
 		t.Fatal(err)
 	}
 	left := func(ids []string) int {
-		return len(slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !there(id) }))
+		return len(slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !b.there(id) }))
 	}
 	letters := func() int {
 		all, err := b.store.ListDeadLetters(t.Context(), surehook.DeadLetterFilter{}, surehook.Page{Limit: 10})
