@@ -145,8 +145,9 @@ type Sighting struct {
 	Last     bool // the event is the last about what the sentinel watches
 }
 
-// Sighting gives what an event is to a sentinel; ok: it is something to it.
-func (s *Sentinel) Sighting(ev *Event) (_ Sighting, ok bool) {
+// Sighting gives what an event is to a sentinel; ok: it is something to it. terminal
+// is the event's Terminal, which is asked for at most once.
+func (s *Sentinel) Sighting(ev *Event, terminal func() bool) (_ Sighting, ok bool) {
 	out := Sighting{Sentinel: true, Silent: true}
 	for _, c := range s.Match {
 		for i, subject := range ev.Subjects {
@@ -157,7 +158,7 @@ func (s *Sentinel) Sighting(ev *Event) (_ Sighting, ok bool) {
 			out.Silent = out.Silent && !c.MatchesType(ev.Type)
 		}
 	}
-	out.Last = out.Last && ev.Terminal()
+	out.Last = out.Last && terminal()
 	return out, out.Last || !out.Silent
 }
 
@@ -187,6 +188,16 @@ func (e *Event) Terminal() bool {
 	yes, _ := c.Extensions["terminal"].(bool)
 	return yes
 }
+
+// EndpointKind is whether an endpoint has a sentinel.
+type EndpointKind uint8
+
+// The kinds of endpoints.
+const (
+	AnyKind EndpointKind = iota
+	Webhooks
+	SentinelsOnly
+)
 
 // SentinelDelivery is what became of a sentinel's events at its endpoint.
 type SentinelDelivery struct {

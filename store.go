@@ -225,16 +225,6 @@ type EndpointFilter struct {
 	Provider, Group, Session string
 }
 
-// EndpointKind is whether an endpoint has a sentinel.
-type EndpointKind uint8
-
-// The kinds of endpoints.
-const (
-	AnyKind EndpointKind = iota
-	Webhooks
-	SentinelsOnly
-)
-
 // Viewer is who looks: a tenant, which sees its endpoints, or a partner, which sees
 // its own and those of its tenants. Zero: sees all. Nobody else's endpoints, and
 // nothing that happens there, exist for a viewer, a deleted one's neither.

@@ -144,6 +144,9 @@ type Endpoint struct {
 	Sentinel *Sentinel
 }
 
+// Watches tells an endpoint that is, or was, a sentinel's.
+func (e *Endpoint) Watches() bool { return e.Sentinel != nil || strings.HasPrefix(e.ID, "sen_") }
+
 // Scope derives the endpoint's scope from its owner.
 func (e *Endpoint) Scope() Scope {
 	switch {

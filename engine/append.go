@@ -69,6 +69,7 @@ func (e *Engine) tryAppend(ctx context.Context, events []*surehook.Event, outbox
 		}
 		rows += len(matched)
 		item := surehook.Append{Event: ev, Targets: e.disp.Reserve(matched, len(ev.Data))}
+		e.sight(ev, matched, item.Targets)
 		if outbox != nil {
 			item.Outbox = outbox[i].ID
 		}
@@ -144,6 +145,7 @@ func (e *Engine) handOff(items []surehook.Append, appended []surehook.Appended, 
 			continue
 		}
 		e.disp.HandOff(items[i].Event, items[i].Targets, appended[i].Deliveries, recalls)
+		e.retire(appended[i].Ended)
 	}
 	e.tellReaders(items, appended)
 	e.tell(items, appended, jobs)

@@ -67,6 +67,7 @@ type Options struct {
 	MaxEventBytes int  // of one event's data; 1 MiB
 	MaxSubjects   int  // of one event; 16
 	MaxWebhooks   int  // endpoints a scope; 20, negative: unlimited
+	MaxSentinels  int  // a scope; 10,000, negative: unlimited
 	// What an inbox may hold, of endpoints that are pulled: 100,000 events and 256 MiB
 	// of their data; negative: unlimited. Past it the oldest become dead letters.
 	InboxEvents  int
@@ -92,15 +93,16 @@ type Options struct {
 	// (HandoffsLost). The event's data is shared: don't change it.
 	Handoff func(ctx context.Context, ev surehook.Event) error
 
-	Logger  *slog.Logger
-	Observe func(Try)                // called after each attempt, from many goroutines
-	Arrived func(Arrival)            // called with each delivery's first success, once it is recorded, by one goroutine that must not wait
-	Died    func(map[string]int)     // called likewise with the number of new dead letters, by their events' types
-	Ended   func(surehook.Code, int) // called with the number of deliveries that became dead letters without an attempt, and why
-	Notify  func(Notice)             // called, in a goroutine of its own, when an endpoint was disabled
-	Now     func() time.Time         // time.Now
-	Random  func() float64           // jitter
-	Entropy io.Reader                // ids and secrets; crypto/rand
+	Logger         *slog.Logger
+	Observe        func(Try)                // called after each attempt, from many goroutines
+	Arrived        func(Arrival)            // called with each delivery's first success, once it is recorded, by one goroutine that must not wait
+	Died           func(map[string]int)     // called likewise with the number of new dead letters, by their events' types
+	Ended          func(surehook.Code, int) // called with the number of deliveries that became dead letters without an attempt, and why
+	SentinelsEnded func()                   // called when sentinels have ended: their watches are to be cancelled
+	Notify         func(Notice)             // called, in a goroutine of its own, when an endpoint was disabled
+	Now            func() time.Time         // time.Now
+	Random         func() float64           // jitter
+	Entropy        io.Reader                // ids and secrets; crypto/rand
 }
 
 // Try is one attempt as observers see it.
@@ -137,6 +139,7 @@ type Engine struct {
 	tenancy  sync.Mutex   // tenants change in the store and here in one order
 	held     suspensions
 	inboxes  inboxes
+	passed   passed
 	sessions seen
 	wide     wide
 	replays  sync.Map // ids of the background replays that run here
@@ -147,6 +150,7 @@ type Engine struct {
 	bg      sync.WaitGroup
 	notices sync.WaitGroup
 	outbox  chan struct{} // rung when the outbox may have something
+	ended   chan struct{} // rung when sentinels have ended
 	stale   chan struct{} // rung when the configuration couldn't be read again
 	changed chan struct{} // rung when it was changed elsewhere
 	kept    chan struct{} // rung when a tenant's days were changed
@@ -185,7 +189,7 @@ func New(opt Options) (*Engine, error) {
 	}
 	e := &Engine{opt: opt, store: opt.Store, log: opt.Logger, now: opt.Now, keys: keys, client: client, texts: texts, index: fanout.New(),
 		entropy: newEntropy(opt.Entropy), outbox: make(chan struct{}, 1), stale: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		erased: make(chan struct{}, 1), kept: make(chan struct{}, 1)}
+		ended: make(chan struct{}, 1), erased: make(chan struct{}, 1), kept: make(chan struct{}, 1)}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	e.handoff = newHandoff(opt.Handoff, opt.Logger)
 	e.disp = dispatch.New(dispatch.Options{Store: opt.Store, Client: client, Keyring: keys, Logger: opt.Logger, Now: opt.Now,
@@ -207,6 +211,7 @@ func setDefaults(o *Options) {
 	o.InboxEvents = orDefault(o.InboxEvents, 100_000)
 	o.InboxBytes = cmp.Or(o.InboxBytes, 256<<20)
 	o.SessionIdle = orDefault(o.SessionIdle, time.Hour)
+	o.MaxSentinels = orDefault(o.MaxSentinels, 10_000)
 	o.ReplayWindow = orDefault(o.ReplayWindow, 30*24*time.Hour)
 	o.APIVersion = cmp.Or(o.APIVersion, dispatch.PylotaVersion)
 	o.MaxTextBytes = orDefault(o.MaxTextBytes, accept.DefaultText)
@@ -284,6 +289,7 @@ func (e *Engine) start(ctx context.Context) error {
 	e.bg.Go(e.pruneLoop)
 	e.bg.Go(e.inboxLoop)
 	e.bg.Go(e.pullSessionLoop)
+	e.bg.Go(e.sentinelLoop)
 	if !e.opt.APIOnly {
 		e.bg.Go(e.fanOutLoop)
 		e.bg.Go(e.replayLoop)

@@ -79,7 +79,7 @@ func (e *Engine) Enqueue(ctx context.Context, events ...surehook.Event) ([]Recei
 		}
 		for i, a := range stored {
 			r := &receipts[where[done+i]]
-			r.Duplicate, r.Deliveries, r.Err = a.Duplicate, len(a.Deliveries), a.Err
+			r.Duplicate, r.Deliveries, r.Err = a.Duplicate, made(a.Deliveries), a.Err
 			if job := wide[i]; job != nil {
 				r.Deliveries += job.all
 			}

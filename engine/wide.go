@@ -208,9 +208,13 @@ func (w *wide) set(j *wideJob, keys []int64) {
 }
 
 // writePart makes the pending rows of some endpoints. Each is a transaction of
-// the store's, which those that wait together share. It gives the endpoints
-// whose rows aren't there.
+// the store's, which those that wait together share; those of sentinels are one. It
+// gives the endpoints whose rows aren't there.
 func (e *Engine) writePart(keys []int64, event int64) ([]int64, error) {
+	keys, watching := e.watching(keys)
+	if err := e.sightLate(watching, event); err != nil {
+		return slices.Sorted(slices.Values(slices.Concat(keys, watching))), err
+	}
 	next := make(chan int64)
 	var mu sync.Mutex
 	var failed []int64

@@ -70,6 +70,7 @@ type Profile struct {
 
 	Timeout          time.Duration // of one attempt
 	ConnectTimeout   time.Duration // its share for connecting; 0: all of it
+	MaxAge           time.Duration // how long after its event was accepted a delivery's first run may begin; 0: for ever
 	ChallengeTimeout time.Duration // of the request that proves an endpoint's owner; 0: Timeout
 
 	// How long a rotated secret goes on signing beside the new one.

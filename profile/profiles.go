@@ -79,6 +79,7 @@ func pylota() Profile {
 func sentinel() Profile {
 	p := standard()
 	p.Name = "sentinel"
+	p.Envelope = surehook.EnvelopeSentinel
 	p.SubscriptionHeader = "X-MCP-Subscription-Id"
 	p.MaxBody = 256 << 10
 	p.Retry = surehook.RetryPolicy{
@@ -92,6 +93,7 @@ func sentinel() Profile {
 	p.Disable = DisableRule{}
 	p.ConnectTimeout = 0
 	p.ChallengeTimeout = 10 * time.Second
+	p.MaxAge = 7 * day
 	p.OverlapDefault = 10 * time.Minute
 	p.OverlapMax = 10 * time.Minute
 	return p

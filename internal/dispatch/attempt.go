@@ -18,7 +18,7 @@ const excerpt = 1 << 10 // of a failing receiver's answer
 // ReservedHeader tells names that an endpoint's own headers may not have.
 func ReservedHeader(name string) bool {
 	switch n := strings.ToLower(textproto.TrimString(name)); {
-	case egress.ReservedHeader(n), n == "content-type", n == "content-encoding", n == "user-agent", n == "traceparent", n == "idempotency-key":
+	case egress.ReservedHeader(n), n == "content-type", n == "content-encoding", n == "user-agent", n == "traceparent", n == "idempotency-key", n == "x-mcp-subscription-id":
 		return true
 	default:
 		return strings.HasPrefix(n, "webhook-") || strings.HasPrefix(n, "surehook-") || strings.HasPrefix(n, "x-purplewolf-")
@@ -72,7 +72,14 @@ func (d *Dispatcher) request(ctx context.Context, r *route, p *parcel, a *sureho
 // attempt makes a row's next attempt and hands its outcome to the recorder.
 func (l *lane) attempt(t turn) {
 	d, r := l.d, t.route
-	a, res := d.safeSend(d.ctx, r, t.parcel, t.Attempt+1)
+	var a *surehook.Attempt
+	var res egress.Result
+	if code, why := r.outlived(t, d.now()); code != surehook.OK {
+		a = d.begun(r, t.parcel, t.Attempt+1)
+		a.Code, a.Error = code, why
+	} else {
+		a, res = d.safeSend(d.ctx, r, t.parcel, t.Attempt+1)
+	}
 	if res.Cancelled {
 		l.finished(end{mute: true, probe: t.probe})
 		d.recorder.put(result{Outcome: surehook.Outcome{Delivery: t.Delivery, Decision: surehook.Release}, lane: l})

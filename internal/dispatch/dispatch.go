@@ -319,6 +319,9 @@ func (d *Dispatcher) HandOff(e *surehook.Event, targets []surehook.Target, rows 
 		l := d.lane(t.EndpointKey)
 		switch {
 		case l == nil: // deleted, and not promised: the row goes with the endpoint
+		case rows[i].ID == 0 && t.Owned:
+			l.unreserve() // its sentinel didn't take the event
+		case rows[i].ID == 0:
 		case t.Owned:
 			l.push(item{Delivery: rows[i], parcel: p}, recalls)
 		default:

@@ -118,9 +118,12 @@ func (d *Dispatcher) expireHeld() {
 // is the end.
 func (l *lane) expire(from surehook.Place) (surehook.Place, error) {
 	l.mu.Lock()
-	id := l.route.ID
+	id, window := l.route.ID, l.d.opt.Window
+	if most := l.route.profile.MaxAge; most > 0 && (window.Most == 0 || most < window.Most) {
+		window.Most = most
+	}
 	l.mu.Unlock()
-	n, next, err := l.d.store.Expire(l.d.open, l.key, l.d.opt.Window, from, expireStep)
+	n, next, err := l.d.store.Expire(l.d.open, l.key, window, from, expireStep)
 	if err != nil {
 		if l.d.open.Err() == nil {
 			l.d.log.Warn("held deliveries couldn't be looked at; trying again", "webhook_id", id, "error", err)

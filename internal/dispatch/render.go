@@ -21,7 +21,7 @@ type parcel struct {
 	tail   atomic.Pointer[[]byte] // of the purple-wolf envelope, whose head is another on each attempt
 }
 
-const forms = 5 // of bodies
+const forms = 6 // of bodies
 
 func newParcel(e *surehook.Event) *parcel { return &parcel{event: e} }
 
@@ -53,6 +53,8 @@ func envelopeIndex(env surehook.Envelope) int {
 		return 3
 	case surehook.EnvelopePylota:
 		return 4
+	case surehook.EnvelopeSentinel:
+		return 5
 	}
 	return 0
 }
@@ -87,6 +89,8 @@ func Render(e *surehook.Event, env surehook.Envelope, id string) []byte {
 		b = member(append(b, ','), "time", Timestamp(e.OccurredAt))
 		b = append(b, `,"datacontenttype":"application/json","data":`...)
 		return append(append(b, data...), '}')
+	case surehook.EnvelopeSentinel:
+		return sentinelBody(e, id, data)
 	case surehook.EnvelopePylota:
 		return append(append(pylotaHead(b, e, id), data...), '}')
 	}
@@ -154,13 +158,15 @@ func source(e *surehook.Event) string {
 func member(b []byte, name, value string) []byte {
 	b = append(b, '"')
 	b = append(b, name...)
-	b = append(b, `":`...)
-	if plain(value) {
-		b = append(b, '"')
-		b = append(b, value...)
-		return append(b, '"')
+	return quoted(append(b, `":`...), value)
+}
+
+// quoted writes a JSON string.
+func quoted(b []byte, s string) []byte {
+	if plain(s) {
+		return append(append(append(b, '"'), s...), '"')
 	}
-	quoted, err := json.Marshal(value)
+	quoted, err := json.Marshal(s)
 	if err != nil {
 		quoted = []byte(`""`) // a string always marshals
 	}

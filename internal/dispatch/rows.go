@@ -127,13 +127,14 @@ func (l *lane) end() (deleted bool, err error) {
 	for {
 		l.mu.Lock()
 		live, deleted := l.route.live, l.route.Deleted
+		code, letters := l.route.endCode()
 		l.mu.Unlock()
 		if live || l.d.draining.Load() {
 			return false, nil
 		}
-		n, err := l.d.store.End(l.d.ctx, l.key, surehook.EndpointDisabled, !deleted, !deleted, endStep)
-		if !deleted {
-			l.d.ended(surehook.EndpointDisabled, n)
+		n, err := l.d.store.End(l.d.ctx, l.key, code, !deleted, letters, endStep)
+		if letters {
+			l.d.ended(code, n)
 		}
 		if err != nil || n < endStep {
 			return deleted, err

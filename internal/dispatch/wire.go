@@ -21,6 +21,9 @@ func (r *route) fields(ev *surehook.Event, a *surehook.Attempt, body []byte) []e
 	if p.SchemaHeader != "" {
 		add(p.SchemaHeader, string(r.envelope))
 	}
+	if p.SubscriptionHeader != "" {
+		add(p.SubscriptionHeader, r.ID)
+	}
 	id := ev.WebhookID(r.Scope())
 	add(p.IDHeader, r.id(id))
 	if p.DeliveryHeader != "" {

@@ -37,6 +37,8 @@ type bucket struct {
 	all    map[int64]*surehook.Endpoint            // "*"
 	exact  map[string]map[int64]*surehook.Endpoint // "order.paid"
 	prefix map[string]map[int64]*surehook.Endpoint // "order" for "order.*"
+
+	watched watched // sentinels' endpoints, which are in none of the others
 }
 
 // New makes an empty index.
@@ -122,8 +124,12 @@ func (x *Index) add(e *surehook.Endpoint) {
 	b := x.scopes[scopeOf(e)]
 	if b == nil {
 		b = &bucket{all: map[int64]*surehook.Endpoint{}, exact: map[string]map[int64]*surehook.Endpoint{},
-			prefix: map[string]map[int64]*surehook.Endpoint{}}
+			prefix: map[string]map[int64]*surehook.Endpoint{}, watched: newWatched()}
 		x.scopes[scopeOf(e)] = b
+	}
+	if e.Sentinel != nil {
+		b.watched.add(e)
+		return
 	}
 	for _, p := range e.EventTypes {
 		if p == "*" {
@@ -150,6 +156,7 @@ func (x *Index) remove(e *surehook.Endpoint) {
 		return
 	}
 	delete(b.all, e.Key)
+	b.watched.remove(e)
 	for _, p := range e.EventTypes {
 		if stem, ok := strings.CutSuffix(p, ".*"); ok {
 			take(b.prefix, stem, e)
@@ -157,7 +164,7 @@ func (x *Index) remove(e *surehook.Endpoint) {
 			take(b.exact, p, e)
 		}
 	}
-	if len(b.all)+len(b.exact)+len(b.prefix) == 0 {
+	if len(b.all)+len(b.exact)+len(b.prefix) == 0 && b.watched.empty() {
 		delete(x.scopes, scopeOf(e)) // tenants come and go
 	}
 }
@@ -166,6 +173,20 @@ func take(m map[string]map[int64]*surehook.Endpoint, name string, e *surehook.En
 	delete(m[name], e.Key)
 	if len(m[name]) == 0 {
 		delete(m, name)
+	}
+}
+
+// Retire keeps events from sentinels that have ended, until the configuration says
+// so itself. What it has taken already stays.
+func (x *Index) Retire(endpoints []int64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, key := range endpoints {
+		if e := x.byKey[key]; e != nil {
+			if b := x.scopes[scopeOf(e)]; b != nil {
+				b.watched.remove(e)
+			}
+		}
 	}
 }
 
@@ -217,7 +238,7 @@ func (b *bucket) match(ev *surehook.Event, out []*surehook.Endpoint) []*surehook
 			}
 		}
 	}
-	return out
+	return b.watched.match(ev, out)
 }
 
 func keep(from map[int64]*surehook.Endpoint, ev *surehook.Event, out []*surehook.Endpoint) []*surehook.Endpoint {
@@ -234,6 +255,10 @@ func keep(from map[int64]*surehook.Endpoint, ev *surehook.Event, out []*surehook
 func Wants(e *surehook.Endpoint, ev *surehook.Event) bool {
 	if ev.Type == surehook.TypeTest || e.ID == ev.About {
 		return false
+	}
+	if e.Sentinel != nil {
+		what, _ := e.Sentinel.Sighting(ev, ev.Terminal)
+		return slices.Contains(visible(ev), scopeOf(e)) && !what.Silent
 	}
 	return slices.Contains(visible(ev), scopeOf(e)) && MatchesType(e.EventTypes, ev.Type) && filters(e, ev)
 }

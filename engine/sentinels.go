@@ -1,0 +1,349 @@
+package engine
+
+import (
+	"context"
+	"crypto/hmac"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/internal/dispatch"
+	"github.com/surehook/surehook/profile"
+	"github.com/surehook/surehook/signing"
+)
+
+// Sentinel is a sentinel to be created. Match and Until are required, and a URL with
+// its Secret, or a Session.
+type Sentinel struct {
+	ID              string // sen_…, of NewID; "": a new one
+	Tenant, Partner string // whose it is; both empty: the platform's
+	Principal       string // who asks: challenges that passed are remembered for it
+	Match           []surehook.Clause
+	Until           surehook.Until
+	Group, Label    string
+	Provider, Watch string
+
+	URL    string // of the callback, which is challenged first
+	Secret string // whsec_…
+	Limits surehook.Limits
+
+	Session string // that pulls its events
+	Urgency surehook.Urgency
+}
+
+// CreateSentinel stores a sentinel, with an endpoint of its own, and events match it
+// from then on. A callback that doesn't pass its challenge is refused with a
+// *ChallengeError.
+func (e *Engine) CreateSentinel(ctx context.Context, s Sentinel, by Actor) (*surehook.Endpoint, error) {
+	if s.ID == "" {
+		s.ID = e.NewID("sen")
+	}
+	ep := e.endpoint(s.ID, Webhook{Tenant: s.Tenant, Partner: s.Partner, URL: s.URL, Profile: profile.Sentinel.Name, Limits: s.Limits})
+	ep.Sentinel = &surehook.Sentinel{ID: s.ID, Match: s.Match, Until: s.Until, Status: surehook.SentinelActive, Provider: s.Provider, Watch: s.Watch,
+		Group: s.Group, Label: s.Label, Session: s.Session, Principal: s.Principal}
+	if err := e.checkSentinel(ep); err != nil {
+		return nil, err
+	}
+	if s.Session != "" {
+		return nil, surehook.Errorf("not_implemented", "sessions aren't available yet")
+	}
+	if err := e.verify(ctx, s.Principal, ep, s.Secret); err != nil {
+		return nil, err
+	}
+	secret, err := signing.ParseSecret(s.Secret)
+	if err != nil {
+		return nil, err // verify has parsed it
+	}
+	if ep.Secrets.Current, err = e.keys.Seal(dispatch.SecretTable, dispatch.CurrentColumn, ep.ID, secret.Bytes()); err != nil {
+		return nil, err
+	}
+	return e.storeSentinel(ctx, ep, by)
+}
+
+func (e *Engine) storeSentinel(ctx context.Context, ep *surehook.Endpoint, by Actor) (*surehook.Endpoint, error) {
+	e.changes.RLock()
+	err := e.store.CreateEndpoint(ctx, ep, max(e.opt.MaxSentinels, 0), e.audit(by, "sentinel.create", ep.ID, ep.Tenant, ""))
+	e.changes.RUnlock()
+	if err != nil {
+		return nil, err
+	}
+	e.refreshed()
+	if ep.Sentinel.Until.Kind == surehook.UntilAt {
+		signal(e.ended) // it may be the next to end
+	}
+	return ep, nil
+}
+
+const (
+	maxClauses = 50
+	maxTypes   = 50
+	maxSubject = 256
+	maxTypeLen = 128
+	maxLabel   = 200
+)
+
+func (e *Engine) checkSentinel(ep *surehook.Endpoint) error {
+	n := ep.Sentinel
+	switch {
+	case len(n.Match) == 0:
+		return surehook.Invalid("match", "must hold at least one clause")
+	case len(n.Match) > maxClauses:
+		return invalidf("match", "holds more than %d clauses", maxClauses)
+	case n.Until.Kind == surehook.UntilAt && !n.Until.At.After(e.now()):
+		return surehook.Invalid("until.ms", "is over already")
+	case n.Until.Kind == surehook.UntilCount && n.Until.Count < 1:
+		return surehook.Invalid("until.n", "must be at least 1")
+	case len(n.Group) > maxLabel || !printable(n.Group):
+		return invalidf("group", "must be at most %d bytes of text", maxLabel)
+	case len(n.Label) > maxLabel || !printable(n.Label):
+		return invalidf("label", "must be at most %d bytes of text", maxLabel)
+	}
+	switch n.Until.Kind {
+	case surehook.UntilTerminal, surehook.UntilAt, surehook.UntilCount, surehook.UntilNever:
+	default:
+		return surehook.Invalid("until.kind", "must be subject_terminal, at, count or never")
+	}
+	for i, c := range n.Match {
+		if err := checkClause(i, c); err != nil {
+			return err
+		}
+	}
+	return checkLimits(ep.Limits)
+}
+
+func invalidf(path, format string, args ...any) error {
+	return surehook.Invalid(path, fmt.Sprintf(format, args...))
+}
+
+func clausePath(i int, field string) string { return fmt.Sprintf("match[%d].%s", i, field) }
+
+// printable tells texts without control characters.
+func printable(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
+}
+
+func typeGlob(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool {
+		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("._-*", r))
+	})
+}
+
+func checkClause(i int, c surehook.Clause) error {
+	switch {
+	case c.Subject == "" || len(c.Subject) > maxSubject || !printable(c.Subject):
+		return invalidf(clausePath(i, "subject"), "must be 1 to %d bytes of text", maxSubject)
+	case len(c.Types) > maxTypes:
+		return invalidf(clausePath(i, "types"), "holds more than %d", maxTypes)
+	}
+	for _, glob := range c.Types {
+		if glob == "" || len(glob) > maxTypeLen || !typeGlob(glob) {
+			return invalidf(clausePath(i, "types"), "must be types, of at most %d letters, digits and - _ . , in which * stands for any text", maxTypeLen)
+		}
+	}
+	return nil
+}
+
+// RemoveSentinel ends a sentinel for good: its secret goes, its watch is cancelled,
+// and what waits for it ends as dead letters with sentinel_removed.
+func (e *Engine) RemoveSentinel(ctx context.Context, id string, by Actor) error {
+	ep, err := e.sentinel(ctx, id)
+	if err != nil {
+		return err
+	}
+	e.changes.RLock()
+	err = e.store.DeleteEndpoint(ctx, id, e.audit(by, "sentinel.remove", id, ep.Tenant, ""))
+	e.changes.RUnlock()
+	if err != nil {
+		return err
+	}
+	e.refreshed()
+	return nil
+}
+
+// ChangeSentinel changes what may be changed of a sentinel by f: its status, but
+// that an ended one stays so, its group, label, watch and last error.
+func (e *Engine) ChangeSentinel(ctx context.Context, id string, f func(*surehook.Sentinel) error, action string, by Actor) (*surehook.Endpoint, error) {
+	return e.change(ctx, id, func(ep *surehook.Endpoint) error {
+		if ep.Sentinel == nil {
+			return errNoSentinel
+		}
+		was := ep.Sentinel.Status
+		if err := f(ep.Sentinel); err != nil {
+			return err
+		}
+		if was == surehook.SentinelExpired && ep.Sentinel.Status != was {
+			return surehook.Errorf(surehook.Conflict, "the sentinel has ended (%s); create another one", ep.Sentinel.Ended)
+		}
+		ep.UpdatedAt = e.now()
+		return e.checkSentinelText(ep.Sentinel)
+	}, e.audit(by, action, id, "", ""))
+}
+
+func (e *Engine) checkSentinelText(n *surehook.Sentinel) error {
+	switch {
+	case len(n.Group) > maxLabel || !printable(n.Group):
+		return invalidf("group", "must be at most %d bytes of text", maxLabel)
+	case len(n.Label) > maxLabel || !printable(n.Label):
+		return invalidf("label", "must be at most %d bytes of text", maxLabel)
+	}
+	return nil
+}
+
+// ChangeSentinelSecret gives a sentinel's callback another secret, once it has passed
+// a challenge with it. The old one signs beside it for 10 minutes. The secret that it
+// has already changes nothing.
+func (e *Engine) ChangeSentinelSecret(ctx context.Context, principal, id, secret string, by Actor) (*surehook.Endpoint, error) {
+	ep, err := e.sentinel(ctx, id)
+	switch {
+	case err != nil:
+		return nil, err
+	case ep.Inbox != 0:
+		return nil, surehook.Errorf(surehook.Conflict, "the sentinel's events are pulled: it has no secret")
+	case ep.Sentinel.Status == surehook.SentinelExpired:
+		return nil, surehook.Errorf(surehook.Conflict, "the sentinel has ended (%s); create another one", ep.Sentinel.Ended)
+	}
+	if s, err := signing.ParseSecret(secret); err == nil {
+		if raw, err := e.keys.Open(dispatch.SecretTable, dispatch.CurrentColumn, ep.ID, ep.Secrets.Current); err == nil && hmac.Equal(raw, s.Bytes()) {
+			return ep, nil
+		}
+	}
+	if err := e.verify(ctx, principal, ep, secret); err != nil {
+		return nil, err
+	}
+	changed, _, err := e.rotate(ctx, id, secret, profile.Sentinel.OverlapDefault, by)
+	return changed, err
+}
+
+var errNoSentinel = surehook.Errorf(surehook.NotFound, "no such sentinel")
+
+// sentinel reads a sentinel's endpoint.
+func (e *Engine) sentinel(ctx context.Context, id string) (*surehook.Endpoint, error) {
+	ep, err := e.store.Endpoint(ctx, id)
+	if surehook.CodeOf(err) == surehook.NotFound || err == nil && ep.Sentinel == nil {
+		return nil, errNoSentinel
+	}
+	return ep, err
+}
+
+// sight says, of the targets that are sentinels', what the event is to them. What
+// only ends one needs no place in a lane.
+func (e *Engine) sight(ev *surehook.Event, endpoints []*surehook.Endpoint, targets []surehook.Target) {
+	terminal := sync.OnceValue(ev.Terminal)
+	for i, ep := range endpoints {
+		if ep.Sentinel == nil {
+			continue
+		}
+		t := &targets[i]
+		if t.Sighting, _ = ep.Sentinel.Sighting(ev, terminal); t.Sighting.Silent && t.Owned {
+			e.disp.Cancel(targets[i : i+1])
+			t.Owned = false
+		}
+	}
+}
+
+// watching parts endpoints with sentinels from others.
+func (e *Engine) watching(keys []int64) (others, sentinels []int64) {
+	for _, key := range keys {
+		if ep := e.index.Endpoint(key); ep != nil && ep.Sentinel != nil {
+			sentinels = append(sentinels, key)
+		} else {
+			others = append(others, key)
+		}
+	}
+	return others, sentinels
+}
+
+// sightLate goes on with the fan-out of an event that is stored, at sentinels.
+func (e *Engine) sightLate(endpoints []int64, event int64) error {
+	if len(endpoints) == 0 {
+		return nil
+	}
+	ev, err := e.store.EventByKey(e.ctx, event)
+	if surehook.CodeOf(err) == surehook.NotFound {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	terminal := sync.OnceValue(ev.Terminal)
+	targets := make([]surehook.Target, 0, len(endpoints))
+	for _, key := range endpoints {
+		ep := e.index.Endpoint(key)
+		if ep == nil || ep.Sentinel == nil {
+			continue // removed meanwhile
+		}
+		if what, ok := ep.Sentinel.Sighting(ev, terminal); ok {
+			targets = append(targets, surehook.Target{EndpointKey: key, Sighting: what, Remote: true})
+		}
+	}
+	out, err := e.store.Sight(e.ctx, ev, targets)
+	if err != nil {
+		return err
+	}
+	for _, d := range out.Deliveries {
+		if d.ID != 0 {
+			e.disp.Wake(d.EndpointKey)
+		}
+	}
+	e.retire(out.Ended)
+	return nil
+}
+
+// retire takes sentinels out of the matching that an event has ended.
+func (e *Engine) retire(endpoints []int64) {
+	if len(endpoints) > 0 {
+		e.index.Retire(endpoints)
+		signal(e.ended)
+	}
+}
+
+// made counts the rows that were made.
+func made(rows []surehook.Delivery) int {
+	n := 0
+	for _, d := range rows {
+		if d.ID != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+const (
+	sentinelEvery = 5 * time.Second        // between two looks for sentinels whose time is over
+	sentinelSoon  = 250 * time.Millisecond // after one has ended: many may end together
+	sentinelStep  = 500
+)
+
+// sentinelLoop does what follows the end of sentinels: those whose time is over, and
+// those that an event has ended, of which other nodes don't know yet.
+func (e *Engine) sentinelLoop() {
+	wait := time.NewTimer(1)
+	defer wait.Stop()
+	for {
+		select {
+		case <-e.ctx.Done():
+			return
+		case <-e.ended:
+			wait.Reset(sentinelSoon)
+			continue
+		case <-wait.C:
+		}
+		n, more, err := e.store.EndSentinels(e.ctx, sentinelStep)
+		if err != nil && e.ctx.Err() == nil {
+			e.log.Warn("sentinels couldn't be ended; trying again", "error", err)
+		}
+		if n > 0 {
+			e.log.Info("sentinels ended", "sentinels", n, "status", "ended:expired")
+			e.refreshed()
+			if e.opt.SentinelsEnded != nil {
+				e.opt.SentinelsEnded()
+			}
+		}
+		if wait.Reset(sentinelEvery); more {
+			wait.Reset(1) // never 0: see lane.wake of internal/dispatch
+		}
+	}
+}
