@@ -32,6 +32,7 @@ const (
 type ChallengeError struct {
 	Reason string // one of those above
 	Detail string // for people
+	Secret bool   // it is the secret that was refused
 }
 
 func (e *ChallengeError) Error() string {
@@ -82,7 +83,7 @@ func (e *Engine) verify(ctx context.Context, principal string, ep *surehook.Endp
 	ep.URL = t.URL()
 	secret, err := signing.ParseSecret(given)
 	if err != nil {
-		return &ChallengeError{ChallengeFailed, "the secret must be whsec_ and base64 of 24 to 64 bytes"}
+		return &ChallengeError{Reason: ChallengeFailed, Detail: "the secret must be whsec_ and base64 of 24 to 64 bytes", Secret: true}
 	}
 	key := passedKey(principal, ep.URL, secret.Bytes())
 	if e.passed.fresh(key, e.now()) {
@@ -135,23 +136,23 @@ func (e *Engine) challenge(ctx context.Context, id string, to *egress.Target, se
 func judge(res egress.Result, word string) error {
 	switch {
 	case res.Code == surehook.SSRFBlocked:
-		return &ChallengeError{ChallengeBlocked, res.Err}
+		return &ChallengeError{Reason: ChallengeBlocked, Detail: res.Err}
 	case res.Code == surehook.Redirect:
-		return &ChallengeError{ChallengeBlocked, "the answer was a redirect, which is never followed"}
+		return &ChallengeError{Reason: ChallengeBlocked, Detail: "the answer was a redirect, which is never followed"}
 	case res.Code == surehook.Timeout, res.Code == surehook.Connect, res.Code == surehook.DNS, res.Code == surehook.TLS:
-		return &ChallengeError{ChallengeTimeout, res.Err}
+		return &ChallengeError{Reason: ChallengeTimeout, Detail: res.Err}
 	case res.Status < 200 || res.Status > 299:
-		return &ChallengeError{ChallengeStatus, "the answer was " + strconv.Itoa(res.Status)}
+		return &ChallengeError{Reason: ChallengeStatus, Detail: "the answer was " + strconv.Itoa(res.Status)}
 	}
 	var answer struct {
 		Challenge string `json:"challenge"`
 	}
 	d := json.NewDecoder(bytes.NewReader(res.Body))
 	if res.Truncated || d.Decode(&answer) != nil || !errors.Is(extra(d), io.EOF) {
-		return &ChallengeError{ChallengeFailed, "the answer isn't a JSON object of at most 4 KiB"}
+		return &ChallengeError{Reason: ChallengeFailed, Detail: "the answer isn't a JSON object of at most 4 KiB"}
 	}
 	if subtle.ConstantTimeCompare([]byte(answer.Challenge), []byte(word)) != 1 {
-		return &ChallengeError{ChallengeFailed, "the answer doesn't give the challenge back"}
+		return &ChallengeError{Reason: ChallengeFailed, Detail: "the answer doesn't give the challenge back"}
 	}
 	return nil
 }
@@ -169,7 +170,7 @@ func urlReason(err error) error {
 		return err
 	}
 	if refused.Reason == "scheme" || refused.Reason == "empty" {
-		return &ChallengeError{ChallengeNoHTTPS, refused.Message}
+		return &ChallengeError{Reason: ChallengeNoHTTPS, Detail: refused.Message}
 	}
-	return &ChallengeError{ChallengeBlocked, refused.Message}
+	return &ChallengeError{Reason: ChallengeBlocked, Detail: refused.Message}
 }

@@ -93,16 +93,15 @@ type Options struct {
 	// (HandoffsLost). The event's data is shared: don't change it.
 	Handoff func(ctx context.Context, ev surehook.Event) error
 
-	Logger         *slog.Logger
-	Observe        func(Try)                // called after each attempt, from many goroutines
-	Arrived        func(Arrival)            // called with each delivery's first success, once it is recorded, by one goroutine that must not wait
-	Died           func(map[string]int)     // called likewise with the number of new dead letters, by their events' types
-	Ended          func(surehook.Code, int) // called with the number of deliveries that became dead letters without an attempt, and why
-	SentinelsEnded func()                   // called when sentinels have ended: their watches are to be cancelled
-	Notify         func(Notice)             // called, in a goroutine of its own, when an endpoint was disabled
-	Now            func() time.Time         // time.Now
-	Random         func() float64           // jitter
-	Entropy        io.Reader                // ids and secrets; crypto/rand
+	Logger  *slog.Logger
+	Observe func(Try)                // called after each attempt, from many goroutines
+	Arrived func(Arrival)            // called with each delivery's first success, once it is recorded, by one goroutine that must not wait
+	Died    func(map[string]int)     // called likewise with the number of new dead letters, by their events' types
+	Ended   func(surehook.Code, int) // called with the number of deliveries that became dead letters without an attempt, and why
+	Notify  func(Notice)             // called, in a goroutine of its own, when an endpoint was disabled
+	Now     func() time.Time         // time.Now
+	Random  func() float64           // jitter
+	Entropy io.Reader                // ids and secrets; crypto/rand
 }
 
 // Try is one attempt as observers see it.

@@ -35,14 +35,41 @@ type Sentinel struct {
 	Urgency surehook.Urgency
 }
 
+// CheckSentinel refuses what CreateSentinel would. It may take as long: the callback
+// is challenged, and what passes isn't again for 10 minutes. s.ID is made, if it is
+// empty.
+func (e *Engine) CheckSentinel(ctx context.Context, s *Sentinel) error {
+	_, err := e.newSentinel(ctx, s)
+	return err
+}
+
 // CreateSentinel stores a sentinel, with an endpoint of its own, and events match it
 // from then on. A callback that doesn't pass its challenge is refused with a
 // *ChallengeError.
 func (e *Engine) CreateSentinel(ctx context.Context, s Sentinel, by Actor) (*surehook.Endpoint, error) {
+	ep, err := e.newSentinel(ctx, &s)
+	if err != nil {
+		return nil, err
+	}
+	if s.Session == "" {
+		secret, err := signing.ParseSecret(s.Secret)
+		if err != nil {
+			return nil, err // it was parsed for the challenge
+		}
+		if ep.Secrets.Current, err = e.keys.Seal(dispatch.SecretTable, dispatch.CurrentColumn, ep.ID, secret.Bytes()); err != nil {
+			return nil, err
+		}
+	}
+	return e.storeSentinel(ctx, ep, by)
+}
+
+// newSentinel checks everything that can be before it is stored.
+func (e *Engine) newSentinel(ctx context.Context, s *Sentinel) (*surehook.Endpoint, error) {
 	if s.ID == "" {
 		s.ID = e.NewID("sen")
 	}
-	ep := e.endpoint(s.ID, Webhook{Tenant: s.Tenant, Partner: s.Partner, URL: s.URL, Profile: profile.Sentinel.Name, Limits: s.Limits})
+	w := Webhook{Tenant: s.Tenant, Partner: s.Partner, URL: s.URL, Profile: profile.Sentinel.Name, Limits: s.Limits}
+	ep := e.endpoint(s.ID, w)
 	ep.Sentinel = &surehook.Sentinel{ID: s.ID, Match: s.Match, Until: s.Until, Status: surehook.SentinelActive, Provider: s.Provider, Watch: s.Watch,
 		Group: s.Group, Label: s.Label, Session: s.Session, Principal: s.Principal}
 	if err := e.checkSentinel(ep); err != nil {
@@ -51,17 +78,7 @@ func (e *Engine) CreateSentinel(ctx context.Context, s Sentinel, by Actor) (*sur
 	if s.Session != "" {
 		return nil, surehook.Errorf("not_implemented", "sessions aren't available yet")
 	}
-	if err := e.verify(ctx, s.Principal, ep, s.Secret); err != nil {
-		return nil, err
-	}
-	secret, err := signing.ParseSecret(s.Secret)
-	if err != nil {
-		return nil, err // verify has parsed it
-	}
-	if ep.Secrets.Current, err = e.keys.Seal(dispatch.SecretTable, dispatch.CurrentColumn, ep.ID, secret.Bytes()); err != nil {
-		return nil, err
-	}
-	return e.storeSentinel(ctx, ep, by)
+	return ep, e.verify(ctx, s.Principal, ep, s.Secret)
 }
 
 func (e *Engine) storeSentinel(ctx context.Context, ep *surehook.Endpoint, by Actor) (*surehook.Endpoint, error) {
@@ -97,10 +114,9 @@ func (e *Engine) checkSentinel(ep *surehook.Endpoint) error {
 		return surehook.Invalid("until.ms", "is over already")
 	case n.Until.Kind == surehook.UntilCount && n.Until.Count < 1:
 		return surehook.Invalid("until.n", "must be at least 1")
-	case len(n.Group) > maxLabel || !printable(n.Group):
-		return invalidf("group", "must be at most %d bytes of text", maxLabel)
-	case len(n.Label) > maxLabel || !printable(n.Label):
-		return invalidf("label", "must be at most %d bytes of text", maxLabel)
+	}
+	if err := checkSentinelText(n); err != nil {
+		return err
 	}
 	switch n.Until.Kind {
 	case surehook.UntilTerminal, surehook.UntilAt, surehook.UntilCount, surehook.UntilNever:
@@ -179,11 +195,11 @@ func (e *Engine) ChangeSentinel(ctx context.Context, id string, f func(*surehook
 			return surehook.Errorf(surehook.Conflict, "the sentinel has ended (%s); create another one", ep.Sentinel.Ended)
 		}
 		ep.UpdatedAt = e.now()
-		return e.checkSentinelText(ep.Sentinel)
+		return checkSentinelText(ep.Sentinel)
 	}, e.audit(by, action, id, "", ""))
 }
 
-func (e *Engine) checkSentinelText(n *surehook.Sentinel) error {
+func checkSentinelText(n *surehook.Sentinel) error {
 	switch {
 	case len(n.Group) > maxLabel || !printable(n.Group):
 		return invalidf("group", "must be at most %d bytes of text", maxLabel)
@@ -217,6 +233,8 @@ func (e *Engine) ChangeSentinelSecret(ctx context.Context, principal, id, secret
 	changed, _, err := e.rotate(ctx, id, secret, profile.Sentinel.OverlapDefault, by)
 	return changed, err
 }
+
+var errOfSentinel = surehook.Errorf(surehook.Conflict, "this is a sentinel's endpoint: change or remove the sentinel, at /sentinels/{id}")
 
 var errNoSentinel = surehook.Errorf(surehook.NotFound, "no such sentinel")
 
@@ -338,9 +356,6 @@ func (e *Engine) sentinelLoop() {
 		if n > 0 {
 			e.log.Info("sentinels ended", "sentinels", n, "status", "ended:expired")
 			e.refreshed()
-			if e.opt.SentinelsEnded != nil {
-				e.opt.SentinelsEnded()
-			}
 		}
 		if wait.Reset(sentinelEvery); more {
 			wait.Reset(1) // never 0: see lane.wake of internal/dispatch

@@ -220,6 +220,9 @@ func (e *Engine) UpdateWebhook(ctx context.Context, id string, p Patch, by Actor
 		p.URL = &ep.URL // in its canonical form
 	}
 	return e.change(ctx, id, func(ep *surehook.Endpoint) error {
+		if ep.Sentinel != nil {
+			return errOfSentinel
+		}
 		if p.Profile != nil && (*p.Profile == profile.PurpleWolf.Name) != (ep.Profile == profile.PurpleWolf.Name) {
 			return surehook.Invalid("profile", "signs in another way than the endpoint's, with another kind of secret: create a new endpoint")
 		}
@@ -293,6 +296,9 @@ func (e *Engine) change(ctx context.Context, id string, f func(*surehook.Endpoin
 // DeleteWebhook removes an endpoint; what waits for it is dropped.
 func (e *Engine) DeleteWebhook(ctx context.Context, id string, by Actor) error {
 	ep, err := e.store.Endpoint(ctx, id)
+	if err == nil && ep.Sentinel != nil {
+		err = errOfSentinel
+	}
 	if err != nil {
 		return err
 	}
@@ -327,6 +333,9 @@ func (e *Engine) rotate(ctx context.Context, id, given string, overlap time.Dura
 	ep, err := e.change(ctx, id, func(ep *surehook.Endpoint) error {
 		if ep.Pulled() {
 			return surehook.Errorf(surehook.Conflict, "this webhook's events are pulled: it has no secret")
+		}
+		if ep.Sentinel != nil && given == "" {
+			return errOfSentinel // its callback wouldn't know the new secret
 		}
 		if p, ok := profile.ByName(ep.Profile); ok {
 			if err := p.Overlap(overlap); err != nil {
@@ -431,8 +440,8 @@ func (e *Engine) checkEndpoint(ep *surehook.Endpoint) error {
 		return surehook.Invalid("partner_id", "must be at most 200 printable ASCII characters without spaces")
 	case ep.Tenant != "" && ep.Partner != "":
 		return surehook.Invalid("partner_id", "an endpoint belongs to a tenant or to a partner, not to both")
-	case !slices.Contains([]string{profile.Standard.Name, profile.Pylota.Name, profile.PurpleWolf.Name}, ep.Profile):
-		return surehook.Invalid("profile", `must be "standard", "pylota" or "purple-wolf"; the others aren't available yet`)
+	case !slices.Contains([]string{profile.Standard.Name, profile.Pylota.Name, profile.Sentinel.Name, profile.PurpleWolf.Name}, ep.Profile):
+		return surehook.Invalid("profile", `must be "standard", "pylota", "sentinel" or "purple-wolf"`)
 	case ep.Profile == profile.PurpleWolf.Name && !ep.Envelope.PurpleWolf():
 		return surehook.Invalid("envelope", "must be purple-wolf.audit/v1, or another version up to v99, with the purple-wolf profile; left out it is v1")
 	case ep.Profile == profile.PurpleWolf.Name && ep.Signature != "v1":

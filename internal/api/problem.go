@@ -14,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/internal/sentinel"
 )
 
 // Codes that only HTTP has.
@@ -38,6 +39,15 @@ var statuses = map[surehook.ErrorCode]int{
 	codeMethod:              http.StatusMethodNotAllowed,
 	codeMedia:               http.StatusUnsupportedMediaType,
 	codeTimeout:             http.StatusRequestTimeout,
+
+	sentinel.MissingSubject:       http.StatusBadRequest,
+	sentinel.AmbiguousSubject:     http.StatusBadRequest,
+	sentinel.InvalidPRURL:         http.StatusBadRequest,
+	sentinel.NoCallerIdentity:     http.StatusBadRequest,
+	sentinel.UnknownProvider:      http.StatusBadRequest,
+	sentinel.ProviderCreateFailed: http.StatusBadGateway,
+	sentinel.CreateFailed:         http.StatusUnprocessableEntity,
+	sentinel.NotImplemented:       http.StatusNotImplemented,
 }
 
 // retryAfter is what a 503 asks callers to wait, in seconds.
@@ -59,6 +69,7 @@ type Problem struct {
 type ProblemDetails struct {
 	Required string   `json:"required,omitempty" doc:"permission_denied: the permission that is missing"`
 	Scope    string   `json:"scope,omitempty" doc:"permission_denied: platform, where a tenant's key isn't enough"`
+	Reason   string   `json:"reason,omitempty" doc:"create_failed: why the callback wasn't verified: challenge_failed, timeout, non_https, ssrf_blocked or non_2xx"`
 	IDs      []string `json:"ids,omitempty" doc:"store_unavailable: the ids to publish the same events again with"`
 }
 
@@ -126,10 +137,14 @@ func (s *server) describe(requestID string, err error) *Problem {
 		return p
 	}
 	if e, ok := errors.AsType[*surehook.Error](err); ok && e.Code != surehook.Internal {
-		if e.Cause != nil {
+		if e.Cause != nil && challengeReason(err) == "" {
 			s.log.Warn("a request was refused", "request_id", requestID, "code", e.Code, "error", err)
 		}
-		return newProblem(e.Code, e.Message, e.Fields)
+		p := newProblem(e.Code, e.Message, e.Fields)
+		if reason := challengeReason(err); reason != "" {
+			p.Details = &ProblemDetails{Reason: reason}
+		}
+		return p
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return newProblem(surehook.Unavailable, "the request ended before it was done", nil)

@@ -16,14 +16,16 @@ import (
 
 	"github.com/surehook/surehook"
 	"github.com/surehook/surehook/engine"
+	"github.com/surehook/surehook/internal/sentinel"
 )
 
 // Options of the API. Engine is required.
 type Options struct {
-	Engine  *engine.Engine
-	Logger  *slog.Logger
-	Version string
-	Metrics http.Handler // mounted at /metrics behind a key that may read; nil: none
+	Engine    *engine.Engine
+	Sentinels *sentinel.Service // nil: one of its own, where events are pushed alone
+	Logger    *slog.Logger
+	Version   string
+	Metrics   http.Handler // mounted at /metrics behind a key that may read; nil: none
 	// OpenMetrics serves /metrics without a key.
 	OpenMetrics   bool
 	MaxEventBytes int // of one event's data; 1 MiB, as the engine's
@@ -83,6 +85,9 @@ func New(opt Options) *Handler {
 	if opt.MaxEventBytes == 0 {
 		opt.MaxEventBytes = 1 << 20
 	}
+	if opt.Sentinels == nil {
+		opt.Sentinels = sentinel.New(sentinel.Options{Engine: opt.Engine, Logger: opt.Logger, Now: opt.Now})
+	}
 	s := &server{e: opt.Engine, store: opt.Engine.Store(), log: opt.Logger, now: opt.Now, version: opt.Version, opt: opt,
 		raw: make(map[string]rawRoute), bodies: semaphore.NewWeighted(bodyBudget)}
 	s.keys = newKeyCache(s.store, s.now, s.log)
@@ -100,6 +105,7 @@ func New(opt Options) *Handler {
 	s.admin()
 	s.partners()
 	s.erasures()
+	s.sentinels()
 	s.overviews()
 	s.sessions()
 	s.pages()

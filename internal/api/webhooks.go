@@ -48,7 +48,7 @@ type WebhookInput struct {
 	IdentityIDs []string          `json:"identity_ids,omitempty" doc:"Absent or null: no filter; else events without an identity don't match. An empty list is refused"`
 	TenantID    string            `json:"tenant_id,omitempty" doc:"A tenant's endpoint"`
 	PartnerID   string            `json:"partner_id,omitempty" doc:"A partner's endpoint; neither: the platform's, or that of the key's tenant or partner"`
-	Profile     string            `json:"profile,omitempty" doc:"standard (default), pylota or purple-wolf"`
+	Profile     string            `json:"profile,omitempty" doc:"standard (default), pylota, sentinel or purple-wolf"`
 	Envelope    string            `json:"envelope,omitempty" enum:"standard,payload,thin,cloudevents,pylota,purple-wolf.audit/v1,purple-wolf.audit/v2"`
 	Signature   string            `json:"signature,omitempty" enum:"v1,v1a"`
 	Headers     map[string]string `json:"headers,omitempty" doc:"Added to each request. Names differ by more than case; surehook's own and those of the connection can't be set"`
@@ -259,7 +259,7 @@ func (s *server) listWebhooks(ctx context.Context, c *call, in *webhooksIn) (*li
 	if err != nil {
 		return nil, err
 	}
-	f := surehook.EndpointFilter{Partner: in.PartnerID, Of: c.partner(), Platform: in.Scope == "platform"}
+	f := surehook.EndpointFilter{Partner: in.PartnerID, Of: c.partner(), Kind: surehook.Webhooks, Platform: in.Scope == "platform"}
 	if f.Tenant, err = c.scope(in.TenantID); err != nil {
 		return nil, err
 	}

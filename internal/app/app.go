@@ -127,8 +127,12 @@ func (a *App) serveAPI(ctx context.Context, cfg config.Config, opt Options, e *e
 	if err != nil {
 		return err
 	}
-	a.sentinels(cfg, opt, e, hooks != nil)
-	h := api.New(api.Options{Engine: e, Logger: a.log, Version: opt.Version, MaxEventBytes: int(cfg.MaxEventBytes),
+	watches := a.sentinels(cfg, opt, e, hooks != nil)
+	if err := watches.Start(ctx); err != nil {
+		return err
+	}
+	a.stack.push("the cancelling of watches", watches.Stop)
+	h := api.New(api.Options{Engine: e, Sentinels: watches, Logger: a.log, Version: opt.Version, MaxEventBytes: int(cfg.MaxEventBytes),
 		Metrics: m.handler(), OpenMetrics: cfg.MetricsAuth == "open", Store: storeName(cfg), Portal: portalOpen(cfg)})
 	a.stack.push("what the API keeps in memory", func(ctx context.Context) error {
 		h.Close(ctx)

@@ -49,14 +49,15 @@ var floors = map[string]int{
 
 // Sibling imports that the table allows, each with its reason.
 var siblings = map[string]string{
-	"cmd/surehook -> internal/cli":    "main starts the commands",
-	"internal/cli -> internal/app":    "the serve command starts the wiring",
-	"internal/cli -> internal/config": "every command reads its options",
-	"internal/app -> internal/config": "the wiring follows the options",
-	"internal/cli -> examples/events": "the demo publishes the examples, from anywhere",
-	"store/internal/row -> ":          "what it writes down are the domain's values",
-	"internal/accept -> ":             "what it accepts are the domain's events",
-	"internal/move -> ":               "its errors are the domain's",
+	"cmd/surehook -> internal/cli":      "main starts the commands",
+	"internal/cli -> internal/app":      "the serve command starts the wiring",
+	"internal/cli -> internal/config":   "every command reads its options",
+	"internal/app -> internal/config":   "the wiring follows the options",
+	"internal/cli -> examples/events":   "the demo publishes the examples, from anywhere",
+	"store/internal/row -> ":            "what it writes down are the domain's values",
+	"internal/accept -> ":               "what it accepts are the domain's events",
+	"internal/api -> internal/sentinel": "it answers what callers see of sentinels",
+	"internal/move -> ":                 "its errors are the domain's",
 }
 
 // exempt packages may import anything of the module, and nothing on a floor

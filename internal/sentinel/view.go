@@ -1,6 +1,8 @@
 package sentinel
 
 import (
+	"cmp"
+	"fmt"
 	"net/url"
 	"time"
 
@@ -46,19 +48,75 @@ type DeliveryStatus struct {
 }
 
 // view shows a sentinel beside its endpoint.
-func view(c Caller, s *surehook.Sentinel, ep *surehook.Endpoint) View {
-	v := View{ID: s.ID, Provider: s.Provider, Status: string(s.Status), Group: s.Group, Label: s.Label, EventCount: s.Events, LastError: s.LastError,
-		CreatedTs: s.CreatedAt.UnixMilli(), LastEventTs: stamp(s.LastEventAt), Until: Until{Kind: string(s.Until.Kind), MS: stamp(s.Until.At), N: s.Until.Count}}
+func view(c Caller, ep *surehook.Endpoint) View {
+	s := ep.Sentinel
+	v := View{ID: ep.ID, Provider: s.Provider, Status: string(status(ep)), Group: s.Group, Label: s.Label, EventCount: s.Events, LastError: s.LastError,
+		CreatedTs: stamp(ep.CreatedAt), LastEventTs: stamp(s.LastEventAt), Until: Until{Kind: string(s.Until.Kind), MS: stamp(s.Until.At), N: s.Until.Count}}
 	for _, c := range s.Match {
 		v.Match = append(v.Match, MatchClause{Subject: c.Subject, Types: c.Types})
 	}
 	if s.Session != "" {
-		v.Target = TargetView{Kind: TargetSession, SessionID: s.Session}
+		v.Target = TargetView{Kind: TargetSession, SessionID: s.Session, Urgency: ep.Urgency}
 		return v
 	}
 	v.Target = TargetView{Kind: TargetWebhook, URL: shownURL(c, ep.URL), HasSecret: ep.Secrets.Current != "", SecretRedacted: true}
 	return v
 }
+
+// status is where a sentinel stands: its end outlasts everything, and no session is
+// no matching.
+func status(ep *surehook.Endpoint) surehook.SentinelStatus {
+	if ep.Sentinel.Status != surehook.SentinelExpired && ep.DisabledReason == surehook.ReasonSession {
+		return surehook.SentinelOrphaned
+	}
+	return ep.Sentinel.Status
+}
+
+// The statuses of a delivery, as lists show them.
+const (
+	deliveryPending   = "pending"
+	deliveryDelivered = "delivered"
+	deliveryDead      = "dead"
+)
+
+func deliveryStatus(d surehook.SentinelDelivery) *DeliveryStatus {
+	out := &DeliveryStatus{Active: d.Pending, Dead: d.Dead, LastStatus: deliveryPending}
+	if d.Last == nil {
+		return out
+	}
+	out.LastDeliveryAt, out.Attempts = stamp(d.Last.CreatedAt), int64(d.Last.Number)
+	switch d.Last.Status {
+	case surehook.AttemptSucceeded:
+		out.LastStatus = deliveryDelivered
+		return out
+	case surehook.AttemptDead:
+		out.LastStatus = deliveryDead
+	case surehook.AttemptFailed:
+	}
+	out.LastError = lastError(d.Last)
+	return out
+}
+
+// lastError says why an attempt failed, without a URL. What ended a delivery at
+// once comes first.
+func lastError(a *surehook.Attempt) string {
+	why := cmp.Or(a.Error, string(a.Code))
+	if a.HTTPStatus != 0 {
+		why = fmt.Sprintf("%s: HTTP %d", a.Code, a.HTTPStatus)
+	}
+	switch {
+	case a.Status != surehook.AttemptDead:
+		return why
+	case a.HTTPStatus == 410, a.HTTPStatus == 413, a.Code == surehook.SecretUnavailable:
+		return DeliveredRejected + ": " + why
+	case a.Code == surehook.ExpiredSentinel, a.Code == surehook.RemovedSentinel:
+		return string(a.Code)
+	}
+	return why
+}
+
+// DeliveredRejected is why a delivery died that the callback refused for good.
+const DeliveredRejected = "delivered_rejected"
 
 // stamp is a time in Unix milliseconds; the zero time is 0.
 func stamp(t time.Time) int64 {
