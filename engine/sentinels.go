@@ -68,7 +68,8 @@ func (e *Engine) newSentinel(ctx context.Context, s *Sentinel) (*surehook.Endpoi
 	if s.ID == "" {
 		s.ID = e.NewID("sen")
 	}
-	w := Webhook{Tenant: s.Tenant, Partner: s.Partner, URL: s.URL, Profile: profile.Sentinel.Name, Limits: s.Limits}
+	w := Webhook{Tenant: s.Tenant, Partner: s.Partner, URL: s.URL, Secret: s.Secret, Profile: profile.Sentinel.Name, Limits: s.Limits,
+		Pull: s.Session != "", Session: s.Session, Urgency: string(s.Urgency)}
 	ep := e.endpoint(s.ID, w)
 	ep.Sentinel = &surehook.Sentinel{ID: s.ID, Match: s.Match, Until: s.Until, Status: surehook.SentinelActive, Provider: s.Provider, Watch: s.Watch,
 		Group: s.Group, Label: s.Label, Session: s.Session, Principal: s.Principal}
@@ -76,7 +77,7 @@ func (e *Engine) newSentinel(ctx context.Context, s *Sentinel) (*surehook.Endpoi
 		return nil, err
 	}
 	if s.Session != "" {
-		return nil, surehook.Errorf("not_implemented", "sessions aren't available yet")
+		return ep, e.checkPulled(ctx, ep, w)
 	}
 	return ep, e.verify(ctx, s.Principal, ep, s.Secret)
 }
@@ -217,7 +218,7 @@ func (e *Engine) ChangeSentinelSecret(ctx context.Context, principal, id, secret
 	switch {
 	case err != nil:
 		return nil, err
-	case ep.Inbox != 0:
+	case ep.Pulled():
 		return nil, surehook.Errorf(surehook.Conflict, "the sentinel's events are pulled: it has no secret")
 	case ep.Sentinel.Status == surehook.SentinelExpired:
 		return nil, surehook.Errorf(surehook.Conflict, "the sentinel has ended (%s); create another one", ep.Sentinel.Ended)
@@ -294,7 +295,7 @@ func (e *Engine) sightLate(endpoints []int64, event int64) error {
 			continue // removed meanwhile
 		}
 		if what, ok := ep.Sentinel.Sighting(ev, terminal); ok {
-			targets = append(targets, surehook.Target{EndpointKey: key, Sighting: what, Remote: true})
+			targets = append(targets, surehook.Target{EndpointKey: key, Inbox: ep.Inbox, Sighting: what, Remote: true})
 		}
 	}
 	out, err := e.store.Sight(e.ctx, ev, targets)

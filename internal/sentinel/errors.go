@@ -9,7 +9,7 @@ const (
 	AmbiguousSubject     surehook.ErrorCode = "ambiguous_subject"
 	InvalidPRURL         surehook.ErrorCode = "invalid_pr_url"
 	NoCallerIdentity     surehook.ErrorCode = "no_caller_identity"
-	SessionNotAlive      surehook.ErrorCode = "session_not_alive"
+	SessionNotAlive                         = surehook.NotAlive
 	UnknownProvider      surehook.ErrorCode = "unknown_provider"
 	ProviderCreateFailed surehook.ErrorCode = "provider_create_failed"
 	CreateFailed         surehook.ErrorCode = "create_failed" // the callback didn't pass its challenge; the message begins with the reason
