@@ -65,6 +65,9 @@ type Details struct {
 	Required string   `json:"required,omitempty"` // permission_denied: the permission that the key lacks
 	Scope    string   `json:"scope,omitempty"`    // permission_denied: platform, where a tenant's key isn't enough
 	IDs      []string `json:"ids,omitempty"`      // store_unavailable: the ids to publish the same events again with
+
+	NextCursor string `json:"next_cursor,omitempty"` // cursor_expired: where to go on
+	Dropped    int64  `json:"dropped,omitempty"`     // cursor_expired: events that left the inbox unread since
 }
 
 func (p *Problem) Error() string {

@@ -17,9 +17,12 @@ type Limits struct {
 	Concurrency   int     `json:"concurrency,omitempty"`
 }
 
-// WebhookInput is an endpoint to create. URL is required.
+// WebhookInput is an endpoint to create. URL is required, unless Target is "pull".
 type WebhookInput struct {
-	URL         string            `json:"url"`
+	Target      string            `json:"target,omitempty"` // "webhook" by default, or "pull"
+	URL         string            `json:"url,omitempty"`
+	SessionID   string            `json:"session_id,omitempty"` // with "pull": into this session's inbox
+	Urgency     string            `json:"urgency,omitempty"`    // with "pull": goes with each event
 	Description string            `json:"description,omitempty"`
 	EventTypes  []string          `json:"event_types,omitempty"`
 	Subjects    []string          `json:"subjects,omitempty"`
@@ -78,6 +81,7 @@ type Webhook struct {
 	Scope               string            `json:"scope"`
 	TenantID            *string           `json:"tenant_id"`
 	PartnerID           *string           `json:"partner_id"`
+	Target              string            `json:"target"`
 	URL                 string            `json:"url"`
 	Description         string            `json:"description"`
 	EventTypes          []string          `json:"event_types"`

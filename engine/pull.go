@@ -16,7 +16,7 @@ import (
 const (
 	MaxPullEvents = 1000
 	MaxPullWait   = time.Minute
-	maxPullBytes  = 4 << 20 // of events' data in one page, but at least one event
+	maxPullBytes  = 1 << 20 // of events' data in one page, but at least one event
 	ackStep       = 500     // deliveries that one transaction finishes
 )
 

@@ -206,7 +206,7 @@ type KeyInput struct {
 	Name        string   `json:"name,omitempty" maxLength:"200"`
 	TenantID    string   `json:"tenant_id,omitempty" maxLength:"200" doc:"Bound to a tenant"`
 	PartnerID   string   `json:"partner_id,omitempty" maxLength:"200" doc:"Bound to a partner: its endpoints, its tenants and theirs; neither: a platform key"`
-	Permissions []string `json:"permissions" minItems:"1" maxItems:"50" doc:"events:write, webhooks:manage, read, admin (platform keys), and what event types require"`
+	Permissions []string `json:"permissions" minItems:"1" maxItems:"50" doc:"events:write, events:pull, webhooks:manage, read, admin (platform keys), and what event types require"`
 }
 
 // KeyView is a key as it is shown: never itself.
@@ -248,7 +248,7 @@ func (s *server) createKey(ctx context.Context, c *call, in *keyIn) (*keyOut, er
 	return once(ctx, s, c, "createKey", in.IdempotencyKey, in.Body, func() (*keyOut, error) { return s.makeKey(ctx, c, b) })
 }
 
-const badPermission = "must be events:write, webhooks:manage, read or admin, or one that an event type requires: names with colons between them, such as mail:read"
+const badPermission = "must be events:write, events:pull, webhooks:manage, read or admin, or one that an event type requires: names with colons between them, such as mail:read"
 
 var (
 	otherPermission = regexp.MustCompile(`^[a-z][a-z0-9_-]*(:[a-z0-9_.-]+)+$`)

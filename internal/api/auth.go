@@ -22,7 +22,7 @@ import (
 )
 
 // permissions is every permission, in the order in which they are shown.
-var permissions = []string{surehook.PermEventsWrite, surehook.PermWebhooksManage, surehook.PermRead, surehook.PermAdmin}
+var permissions = []string{surehook.PermEventsWrite, surehook.PermEventsPull, surehook.PermWebhooksManage, surehook.PermRead, surehook.PermAdmin}
 
 // call is who asks, and under which request.
 type call struct {

@@ -219,6 +219,7 @@ func TestQ02_CursorsOfEveryListing(t *testing.T) {
 		s.publish(`{"type":"a","data":1}`)
 		s.hook(`{"url":"http://127.0.0.1:9/in","event_types":["x"]}`)
 	}
+	pulled := s.hook(`{"target":"pull"}`)
 	given := s.admin("GET", "/v1/events?limit=1", "").field("next").(string)
 	if a := s.admin("GET", "/v1/events?limit=1&cursor="+given, ""); a.Status != 200 {
 		t.Fatalf("%d %s", a.Status, a.Raw)
@@ -236,7 +237,7 @@ func TestQ02_CursorsOfEveryListing(t *testing.T) {
 		if !ok || !slices.ContainsFunc(get.Parameters, func(p struct{ Name, In string }) bool { return p.Name == "cursor" }) {
 			continue
 		}
-		url := strings.NewReplacer("/v1/webhooks/{id}", "/v1/webhooks/"+hook, "/v1/events/{id}", "/v1/events/"+event).Replace(path) + "?webhook_id=" + hook
+		url := strings.NewReplacer("/v1/webhooks/{id}/events", "/v1/webhooks/"+pulled+"/events", "/v1/webhooks/{id}", "/v1/webhooks/"+hook, "/v1/events/{id}", "/v1/events/"+event).Replace(path) + "?webhook_id=" + hook
 		if !slices.ContainsFunc(get.Parameters, func(p struct{ Name, In string }) bool { return p.Name == "webhook_id" }) {
 			url = strings.Replace(url, "webhook_id="+hook, "limit=1", 1)
 		}

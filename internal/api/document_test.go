@@ -178,7 +178,7 @@ var openPages = []string{"/healthz", "/readyz", "/version", "/docs", "/openapi.j
 // refuses names that it doesn't know, in the query and in the body.
 func TestEveryRouteIsGuarded(t *testing.T) {
 	s := open(t)
-	all := []string{"events:write", "webhooks:manage", "read", "admin"}
+	all := []string{"events:write", "events:pull", "webhooks:manage", "read", "admin"}
 	without := map[string]string{}
 	for _, perm := range all {
 		without[perm] = s.key("", slices.DeleteFunc(slices.Clone(all), func(p string) bool { return p == perm })...)

@@ -33,6 +33,8 @@ var statuses = map[surehook.ErrorCode]int{
 	surehook.Conflict:       http.StatusConflict,
 	surehook.LimitReached:   http.StatusUnprocessableEntity,
 	surehook.TooLarge:       http.StatusRequestEntityTooLarge,
+	surehook.CursorExpired:  http.StatusGone,
+	surehook.NotAlive:       http.StatusConflict,
 	surehook.Unavailable:    http.StatusServiceUnavailable,
 	surehook.Stopping:       http.StatusServiceUnavailable,
 	surehook.Internal:       http.StatusInternalServerError,
@@ -71,6 +73,9 @@ type ProblemDetails struct {
 	Scope    string   `json:"scope,omitempty" doc:"permission_denied: platform, where a tenant's key isn't enough"`
 	Reason   string   `json:"reason,omitempty" doc:"create_failed: why the callback wasn't verified: challenge_failed, timeout, non_https, ssrf_blocked or non_2xx"`
 	IDs      []string `json:"ids,omitempty" doc:"store_unavailable: the ids to publish the same events again with"`
+
+	NextCursor string `json:"next_cursor,omitempty" doc:"cursor_expired: where to go on"`
+	Dropped    int64  `json:"dropped,omitempty" doc:"cursor_expired: events that left the inbox unread since"`
 }
 
 func (p *Problem) Error() string { return p.Detail }

@@ -57,11 +57,18 @@ func TestEveryRouteSucceeds(t *testing.T) {
 		{"POST", "/v1/erasures", `{"ids":["` + event + `"]}`}, {"POST", "/v1/erasures", `{"tenant_id":"acme","identity_id":"ann"}`},
 		{"GET", "/v1/keys", ""}, {"GET", "/v1/audit-log", ""}, {"GET", "/v1/overview", ""}, {"GET", "/v1/stats", ""}, {"GET", "/v1/system", ""},
 		{"POST", "/v1/check-url", `{"url":"https://example.com/in"}`}, {"POST", "/v1/portal-links", `{"tenant_id":"acme"}`},
+		{"PUT", "/v1/sessions/agent", ""}, {"GET", "/v1/sessions/agent", ""}, {"GET", "/v1/sessions", ""}, {"GET", "/v1/sessions/agent/events", ""},
 	} {
 		if a := s.admin(c[0], c[1], c[2]); a.Status >= 300 {
 			t.Errorf("%s %s: %d %s", c[0], c[1], a.Status, a.Raw)
 		}
 	}
+	box := "/v1/webhooks/" + s.hook(`{"target":"pull"}`)
+	for _, at := range []string{box, "/v1/sessions/agent"} {
+		s.admin("POST", at+"/ack", `{"cursor":"`+s.pull(adminKey, at+"/events").Next+`"}`)
+	}
+	s.admin("GET", box+"/inbox", "")
+	s.admin("DELETE", "/v1/sessions/agent", "")
 	a := s.admin("POST", h+"/replay", `{"since":"2020-01-01T00:00:00Z","background":true}`)
 	job := a.field("replay").(map[string]any)["id"].(string)
 	s.admin("POST", "/v1/replays/"+job+"/cancel", "")

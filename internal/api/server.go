@@ -63,13 +63,18 @@ type server struct {
 	flights flights
 	raw     map[string]rawRoute // by method and path
 	bodies  *semaphore.Weighted // memory for large bodies
+	closing context.Context     // ends when requests that wait are to be answered
+	close   context.CancelFunc
 }
 
 // Handler answers the whole API.
 type Handler struct{ *server }
 
 // Close writes down what is kept in memory, after the last request.
-func (h *Handler) Close(ctx context.Context) { h.keys.uses.close(ctx) }
+func (h *Handler) Close(ctx context.Context) {
+	h.EndWaits()
+	h.keys.uses.close(ctx)
+}
 
 // New makes the handler of the whole API.
 func New(opt Options) *Handler {
@@ -90,6 +95,7 @@ func New(opt Options) *Handler {
 	}
 	s := &server{e: opt.Engine, store: opt.Engine.Store(), log: opt.Logger, now: opt.Now, version: opt.Version, opt: opt,
 		raw: make(map[string]rawRoute), bodies: semaphore.NewWeighted(bodyBudget)}
+	s.closing, s.close = context.WithCancel(context.Background())
 	s.keys = newKeyCache(s.store, s.now, s.log)
 	s.types = newCatalogue(s.store, s.now, s.log)
 	s.sums = &sums{store: s.store, now: s.now}
@@ -106,6 +112,7 @@ func New(opt Options) *Handler {
 	s.partners()
 	s.erasures()
 	s.sentinels()
+	s.pulls()
 	s.overviews()
 	s.sessions()
 	s.pages()
@@ -241,6 +248,7 @@ type op struct {
 	status                int
 	also                  map[string]any // of a raw route: other media types that it takes
 	out                   any            // the answer, where the handler writes its bytes itself
+	stream                bool           // with out: also as a stream
 }
 
 // route registers a handler. Its errors become problems here.
@@ -252,6 +260,9 @@ func route[I, O any](s *server, o op, h func(context.Context, *call, *I) (*O, er
 	if o.out != nil {
 		operation.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{
 			"application/json": {Schema: s.api.OpenAPI().Components.Schemas.Schema(reflect.TypeOf(o.out), true, o.id)}}}}
+	}
+	if o.stream {
+		operation.Responses["200"].Content[eventStream] = &huma.MediaType{Schema: &huma.Schema{Type: "string"}}
 	}
 	huma.Register(s.api, operation, func(ctx context.Context, in *I) (*O, error) {
 		out, err := h(ctx, callOf(ctx), in)

@@ -41,7 +41,10 @@ func viewLimits(l surehook.Limits) Limits {
 
 // WebhookInput is an endpoint to create.
 type WebhookInput struct {
-	URL         string            `json:"url" maxLength:"2048" doc:"https, a public host name" example:"https://hooks.example.com/in"`
+	Target      string            `json:"target,omitempty" enum:"webhook,pull" doc:"webhook (default): events are sent to url. pull: they wait in an inbox, without url and secret"`
+	URL         string            `json:"url,omitempty" maxLength:"2048" doc:"https, a public host name; required unless target is pull" example:"https://hooks.example.com/in"`
+	SessionID   string            `json:"session_id,omitempty" maxLength:"200" doc:"With target pull: they wait in the inbox of this session, which lives"`
+	Urgency     string            `json:"urgency,omitempty" maxLength:"100" doc:"With target pull: goes with each event"`
 	Description string            `json:"description,omitempty" maxLength:"1000"`
 	EventTypes  opt[[]string]     `json:"event_types,omitempty" required:"false" doc:"Exact names, a trailing .*, or *; absent or null: every type. An empty list is refused"`
 	Subjects    []string          `json:"subjects,omitempty" doc:"Absent or null: no filter. A trailing * is a prefix. An empty list is refused"`
@@ -80,7 +83,8 @@ type WebhookView struct {
 	Scope               string            `json:"scope"`
 	TenantID            text              `json:"tenant_id"`
 	PartnerID           text              `json:"partner_id"`
-	URL                 string            `json:"url" doc:"With its query hidden from keys that can't manage webhooks"`
+	Target              string            `json:"target" enum:"webhook,pull" doc:"pull: events wait in an inbox until they are pulled"`
+	URL                 string            `json:"url" doc:"Empty with target pull; with its query hidden from keys that can't manage webhooks"`
 	Description         string            `json:"description"`
 	EventTypes          []string          `json:"event_types"`
 	Subjects            []string          `json:"subjects,omitempty"`
@@ -107,7 +111,7 @@ type WebhookView struct {
 // WebhookCreated is a new endpoint with its secret.
 type WebhookCreated struct {
 	WebhookView
-	Secret string `json:"secret" doc:"Shown this once; for v1a the public key that receivers verify with"`
+	Secret string `json:"secret,omitempty" doc:"Shown this once; for v1a the public key that receivers verify with"`
 }
 
 // inSequence is the ordering that isn't the default.
@@ -125,7 +129,7 @@ const hidden = "[hidden]"
 // viewWebhook shows an endpoint. A URL's query and headers may hold the
 // receiver's own secrets, so only keys that manage webhooks see them.
 func viewWebhook(c *call, e *surehook.Endpoint) WebhookView {
-	v := WebhookView{ID: e.ID, Scope: string(e.Scope()), TenantID: text(e.Tenant), PartnerID: text(e.Partner), URL: e.URL, Description: e.Description,
+	v := WebhookView{ID: e.ID, Scope: string(e.Scope()), TenantID: text(e.Tenant), PartnerID: text(e.Partner), Target: target(e), URL: e.URL, Description: e.Description,
 		EventTypes: e.EventTypes, Subjects: e.Subjects, IdentityIDs: e.Identities, Profile: e.Profile, Envelope: string(engine.Envelope(e)),
 		Signature: e.Signature, Headers: e.Headers, Limits: viewLimits(e.Limits), Effective: viewLimits(engine.Effective(e)), Ordering: ordering(e.Ordered), Enabled: e.Enabled, Paused: e.Limits.Paused, DisabledReason: text(e.DisabledReason),
 		ConsecutiveFailures: e.Health.ConsecutiveFailures, FirstFailureAt: stamp(e.Health.FirstFailureAt), LastFailureAt: stamp(e.Health.LastFailureAt), LastSuccessAt: stamp(e.Health.LastSuccessAt),
@@ -210,7 +214,11 @@ func (s *server) createWebhook(ctx context.Context, c *call, in *createIn) (*cre
 		}
 		w := engine.Webhook{Tenant: tenant, Partner: partner, URL: b.URL, Description: b.Description, Subjects: b.Subjects, Identities: b.IdentityIDs,
 			Profile: b.Profile, Envelope: surehook.Envelope(b.Envelope), Signature: b.Signature, Headers: b.Headers, Limits: b.Limits.domain(),
-			Ordered: b.Ordering == inSequence, Secret: b.Secret, Disabled: b.Enabled != nil && !*b.Enabled}
+			Ordered: b.Ordering == inSequence, Secret: b.Secret, Disabled: b.Enabled != nil && !*b.Enabled,
+			Pull: b.Target == toPull, Session: b.SessionID, Urgency: b.Urgency}
+		if err := missing(b); err != nil {
+			return nil, err
+		}
 		if b.EventTypes.Set && !b.EventTypes.Null {
 			w.EventTypes = append([]string{}, b.EventTypes.Value...)
 		}

@@ -149,7 +149,12 @@ func (a *App) serveAPI(ctx context.Context, cfg config.Config, opt Options, e *e
 	if hooks != nil {
 		all = at(cfg.GitHubWebhookPath, hooks, all)
 	}
-	a.serve(listener, all, closing)
+	a.serve(listener, all, func() {
+		h.EndWaits()
+		if closing != nil {
+			closing()
+		}
+	})
 	return nil
 }
 
@@ -214,6 +219,7 @@ func (a *App) startEngine(ctx context.Context, cfg config.Config, opt Options, m
 func engineOptions(cfg config.Config, addr string) (engine.Options, error) {
 	eo := engine.Options{AllowNetworks: cfg.AllowNetworks, OwnHosts: append(slices.Clone(cfg.OwnHosts), addr), EgressProxy: cfg.EgressProxy,
 		MaxInFlight: cfg.MaxInFlight, MaxMemory: int(cfg.Memory), MaxEventBytes: int(cfg.MaxEventBytes), MaxWebhooks: cfg.MaxWebhooks,
+		InboxEvents: cfg.InboxEvents, InboxBytes: cfg.InboxBytes, SessionIdle: cfg.SessionIdle,
 		APIVersion: cfg.APIVersion, TextFields: cfg.TextFields, MaxTextBytes: int(cfg.TextBytes),
 		APIOnly: !cfg.Deliver, CarryTrace: cfg.CarryTraceparent, Retain: cfg.Retain, KeyLost: cfg.KeyLost}
 	if cfg.CAFile != "" {

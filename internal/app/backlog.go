@@ -13,7 +13,7 @@ import (
 
 // watch adds what is asked of the engine and its store at each scrape.
 func (m *metrics) watch(e *engine.Engine) {
-	m.registry.MustRegister(&backlog{store: e.Store(), stats: e.Stats, now: time.Now})
+	m.registry.MustRegister(&backlog{store: e.Store(), stats: e.Stats, pulls: e.PullStats, now: time.Now})
 }
 
 const (
@@ -31,6 +31,11 @@ var (
 	flightDesc  = prometheus.NewDesc("surehook_in_flight", "Requests in flight.", nil, nil)
 	failingDesc = prometheus.NewDesc("surehook_webhooks_failing", "Enabled webhooks with 10 or more consecutive failures.", nil, nil)
 	leasesDesc  = prometheus.NewDesc("surehook_node_leases", "Leases of the nodes on this store: live, or expired, of nodes that are gone without a word.", []string{"state"}, nil)
+	inboxDesc   = prometheus.NewDesc("surehook_inbox_events", "Events that wait in inboxes to be pulled.", nil, nil)
+	inboxBytes  = prometheus.NewDesc("surehook_inbox_bytes", "Data of the events that wait in inboxes.", nil, nil)
+	inboxAge    = prometheus.NewDesc("surehook_inbox_oldest_age_seconds", "Age of the oldest event that waits in an inbox; 0: none.", nil, nil)
+	readersDesc = prometheus.NewDesc("surehook_pull_readers", "Long polls and streams that wait for events on this node.", nil, nil)
+	pulledDesc  = prometheus.NewDesc("surehook_pulled_total", "Events that this node gave out of inboxes, each time that it did (given), and that were acknowledged (acknowledged).", []string{"step"}, nil)
 	breakerDesc = prometheus.NewDesc("surehook_breakers", "Lanes by the state of their breaker.", []string{"state"}, nil)
 )
 
@@ -39,6 +44,7 @@ var (
 type backlog struct {
 	store surehook.Store
 	stats func() engine.Stats
+	pulls func() engine.PullStats
 	now   func() time.Time
 
 	mu    sync.Mutex
@@ -51,12 +57,14 @@ type backlog struct {
 type sample struct {
 	surehook.PendingCount
 	surehook.Counts
-	undispatched, due time.Duration // of the oldest of each
+	undispatched, due time.Duration       // of the oldest of each
+	inbox             surehook.InboxState // of all together
+	oldest            time.Duration       // of what waits there
 }
 
 // Describe implements prometheus.Collector.
 func (b *backlog) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{pendingDesc, ageDesc, dueDesc, failingDesc, leasesDesc, lanesDesc, queuedDesc, bytesDesc, flightDesc, breakerDesc} {
+	for _, d := range []*prometheus.Desc{pendingDesc, ageDesc, dueDesc, failingDesc, leasesDesc, inboxDesc, inboxBytes, inboxAge, readersDesc, pulledDesc, lanesDesc, queuedDesc, bytesDesc, flightDesc, breakerDesc} {
 		ch <- d
 	}
 }
@@ -76,7 +84,14 @@ func (b *backlog) Collect(ch chan<- prometheus.Metric) {
 		gauge(failingDesc, float64(seen.Failing))
 		gauge(leasesDesc, float64(seen.Leases), "live")
 		gauge(leasesDesc, float64(seen.ExpiredLeases), "expired")
+		gauge(inboxDesc, float64(seen.inbox.Events))
+		gauge(inboxBytes, float64(seen.inbox.Bytes))
+		gauge(inboxAge, seen.oldest.Seconds())
 	}
+	p := b.pulls()
+	gauge(readersDesc, float64(p.Readers))
+	ch <- prometheus.MustNewConstMetric(pulledDesc, prometheus.CounterValue, float64(p.Given), "given")
+	ch <- prometheus.MustNewConstMetric(pulledDesc, prometheus.CounterValue, float64(p.Acked), "acknowledged")
 	s := b.stats()
 	gauge(lanesDesc, float64(s.Lanes))
 	gauge(queuedDesc, float64(s.Queued))
@@ -112,6 +127,17 @@ func (b *backlog) look(ctx context.Context, now time.Time) (s sample, err error)
 	}
 	if s.Counts, err = b.store.Counts(ctx); err != nil {
 		return s, err
+	}
+	inboxes, err := b.store.InboxStates(ctx)
+	if err != nil {
+		return s, err
+	}
+	for _, in := range inboxes {
+		s.inbox.Events += in.Events
+		s.inbox.Bytes += in.Bytes
+		if !in.Oldest.IsZero() {
+			s.oldest = max(s.oldest, now.Sub(in.Oldest))
+		}
 	}
 	if !s.OldestDue.IsZero() {
 		s.due = max(now.Sub(s.OldestDue), 0)

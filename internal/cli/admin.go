@@ -32,9 +32,9 @@ func (c *cmd) keysCmd() *cobra.Command {
 	create.Flags().StringVar(&in.Name, "name", "", "what it is for")
 	create.Flags().StringVar(&in.TenantID, "tenant", "", "bind it to a tenant (default: a platform key)")
 	create.Flags().StringVar(&in.PartnerID, "partner", "", "bind it to a partner: its endpoints, its tenants and theirs")
-	create.Flags().StringSliceVar(&in.Permissions, "permission", nil, "events:write, webhooks:manage, read, admin, and what event types require (required)")
+	create.Flags().StringSliceVar(&in.Permissions, "permission", nil, "events:write, events:pull, webhooks:manage, read, admin, and what event types require (required)")
 	_ = create.MarkFlagRequired("permission") // it is declared above
-	offer(create, "permission", "events:write", "webhooks:manage", "read", "admin")
+	offer(create, "permission", "events:write", "events:pull", "webhooks:manage", "read", "admin")
 	all := &cobra.Command{
 		Use: "list", Short: "List keys", Args: exactly(),
 		RunE: c.through(func(ctx context.Context, api *client.Client, _ []string) error {

@@ -20,7 +20,7 @@ const defaultURL = "http://127.0.0.1:8080"
 
 // clientCmds are the commands that go through the API.
 func (c *cmd) clientCmds() []*cobra.Command {
-	cmds := []*cobra.Command{c.eventsCmd(), c.webhooksCmd(), c.deliveriesCmd(), c.deadLettersCmd(), c.replaysCmd(), c.keysCmd(), c.tenantsCmd(), c.partnersCmd(), c.eventTypesCmd(), c.auditCmd()}
+	cmds := []*cobra.Command{c.eventsCmd(), c.webhooksCmd(), c.pullCmd(), c.deliveriesCmd(), c.deadLettersCmd(), c.replaysCmd(), c.keysCmd(), c.tenantsCmd(), c.partnersCmd(), c.eventTypesCmd(), c.auditCmd()}
 	for _, sub := range cmds {
 		sub.PersistentFlags().StringVar(&c.url, "server", "", "address of the server [SUREHOOK_URL] (default "+defaultURL+")")
 	}

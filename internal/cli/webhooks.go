@@ -116,20 +116,25 @@ func (h *hookFlags) headersOf() (map[string]string, error) {
 func (c *cmd) hookCreateCmd() *cobra.Command {
 	var h hookFlags
 	var existing string
+	var pull bool
 	cc := &cobra.Command{
-		Use:   "create URL",
+		Use:   "create [URL]",
 		Short: "Register an endpoint, and print its signing secret once",
 		Long: `Register an endpoint. Its signing secret is printed this once: give it to whoever
 receives. --secret-file goes on with an existing one (whsec_…), which isn't printed.
 With --signature v1a what is printed is the public key that receivers verify with.
 
+With --pull there is no URL and no secret: events wait in an inbox, for surehook pull.
+
 Without --tenant or --partner it is the platform's own endpoint, and gets the events
 of every tenant: a customer's endpoint needs --tenant.`,
 		Example: "  surehook webhooks create https://hooks.example.com/in --tenant acme --type 'order.*'",
-		Args:    exactly("URL"),
+		Args:    urlUnless(&pull),
 	}
 	h.add(cc)
 	f := cc.Flags()
+	f.BoolVar(&pull, "pull", false, "events wait in an inbox until they are pulled")
+	f.StringVar(&h.in.SessionID, "session", "", "with --pull: they wait in this session's inbox")
 	f.StringVar(&h.in.TenantID, "tenant", "", "a tenant's endpoint: it gets that tenant's events")
 	f.StringVar(&h.in.PartnerID, "partner", "", "a partner's endpoint: it gets the events of the partner's tenants")
 	f.StringVar(&h.in.Signature, "signature", "", "v1 (HMAC) or v1a (ed25519)")
@@ -137,7 +142,12 @@ of every tenant: a customer's endpoint needs --tenant.`,
 	offer(cc, "signature", "v1", "v1a")
 	cc.RunE = c.through(func(ctx context.Context, api *client.Client, args []string) error {
 		var err error
-		if h.in.URL = args[0]; given(f, limitFlags) {
+		if pull {
+			h.in.Target = "pull"
+		} else {
+			h.in.URL = args[0]
+		}
+		if given(f, limitFlags) {
 			h.in.Limits = h.limitsOf(f, client.Limits{})
 		}
 		if h.in.Headers, err = h.headersOf(); err != nil {
@@ -160,10 +170,24 @@ of every tenant: a customer's endpoint needs --tenant.`,
 		if err := c.hook(made); err != nil {
 			return err
 		}
+		if pull {
+			c.hint("Read its events with: surehook pull %s", made.ID)
+			return nil
+		}
 		c.hint("Send a first request with: surehook webhooks test %s", made.ID)
 		return nil
 	})
 	return cc
+}
+
+// urlUnless takes a URL, or nothing where events are pulled.
+func urlUnless(pull *bool) cobra.PositionalArgs {
+	return func(cc *cobra.Command, args []string) error {
+		if *pull {
+			return exactly()(cc, args)
+		}
+		return exactly("URL")(cc, args)
+	}
 }
 
 // hook shows one endpoint.

@@ -48,6 +48,9 @@ type Config struct {
 	MaxInFlight   int
 	Memory        int64
 	MaxEventBytes int64
+	InboxEvents   int
+	InboxBytes    int64
+	SessionIdle   time.Duration
 	MaxWebhooks   int // negative: unlimited
 	APIVersion    string
 	TextFields    []string

@@ -77,6 +77,16 @@ var table = []Option{
 	{Name: "max-webhooks", Default: "20", Value: "n", Help: "endpoints that a tenant, a partner or the platform may have; -1: any number",
 		set: func(c *Config, v string) (err error) { c.MaxWebhooks, err = webhooks(v); return err }},
 
+	{Name: "inbox-events", Default: "100000", Value: "n", Help: "events that an inbox of a webhook with target pull, or of a session, may hold; past it the oldest become dead letters; -1: any number",
+		set: func(c *Config, v string) (err error) { c.InboxEvents, err = inboxEvents(v); return err }},
+	{Name: "inbox-bytes", Default: "256MiB", Value: "size", Help: "data of events that an inbox may hold, likewise",
+		set: func(c *Config, v string) (err error) { c.InboxBytes, err = size(v, 1<<20, 1<<40); return err }},
+	{Name: "session-idle", Default: "1h", Value: "duration", Help: "without a pull, after which a session ends with what wasn't pulled",
+		set: func(c *Config, v string) (err error) {
+			c.SessionIdle, err = duration(v, 2*time.Minute, 30*24*time.Hour)
+			return err
+		}},
+
 	{Name: "api-version", Default: "2026-10-01", Value: "date", Help: "api_version in the envelope pylota; events keep the one that they were accepted under",
 		set: func(c *Config, v string) error { c.APIVersion = v; return accept.APIVersion(v) }},
 	{Name: "text-fields", Value: "field,...", Help: "texts in events' data that are cut when they are long, by name from the top of the data: extracted_text,message.text; the same on every node; none if not set",
@@ -272,6 +282,17 @@ func webhooks(v string) (int, error) {
 	n, err := number(v, 1, 1_000_000)
 	if err != nil {
 		return 0, errors.New("must be a number from 1 to 1000000, or -1")
+	}
+	return n, nil
+}
+
+func inboxEvents(v string) (int, error) {
+	if v == "-1" {
+		return -1, nil
+	}
+	n, err := number(v, 100, 10_000_000)
+	if err != nil {
+		return 0, errors.New("must be a number from 100 to 10000000, or -1")
 	}
 	return n, nil
 }
