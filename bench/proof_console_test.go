@@ -95,7 +95,7 @@ func fillFile(t *testing.T, path string, keys []int64, n int) {
 	defer func() { _ = c.Close() }()
 	first := keys[len(keys)-1] + 1
 	now := time.Now().UnixMilli()
-	series := fmt.Sprintf(`WITH RECURSIVE i(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM i WHERE n + 1 < %d), e AS (SELECT %d + 2 * n AS key, %d - 86400000 + n * 86400000 / %d AS at, %d + n %% %d AS hook, n FROM i) `,
+	series := fmt.Sprintf(`WITH RECURSIVE i(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM i WHERE n + 1 < %d), e AS (SELECT %d + 2 * n AS key, %d - 86400000 + n * 86400000 / %d AS at, %d + n %% %d AS hook, n FROM i) `, // one counter gives keys here
 		n, first, now, n, keys[0], crowd)
 	for _, sql := range []string{
 		series + `INSERT INTO events (key, tenant, id, type, identity, owner, sequence, subjects, occurred_at, created_at, trace, about, partner, alias, api_version, hash, data)
@@ -121,10 +121,11 @@ func fillDatabase(t *testing.T, dsn string, keys []int64, n int) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close(context.Background()) }()
+	hooks := strings.Trim(strings.ReplaceAll(fmt.Sprint(keys), " ", ","), "[]")
 	// Today's partition alone is there: the events are those of today so far, or of
 	// its first minute.
 	series := fmt.Sprintf(`WITH d AS (SELECT extract(epoch FROM date_trunc('day', now() AT TIME ZONE 'UTC'))::bigint * 1000 AS day, greatest((extract(epoch FROM now())::bigint * 1000) - extract(epoch FROM date_trunc('day', now() AT TIME ZONE 'UTC'))::bigint * 1000, 60000) AS long),
-		e AS MATERIALIZED (SELECT ((day + n * long / %[1]d - 1577836800000) << 22) + (n %% 100000) * 2 AS key, day + n * long / %[1]d AS at, %[2]d + n %% %[3]d AS hook, n FROM d, generate_series(0, %[1]d - 1) n) `, n, keys[0], crowd)
+		e AS MATERIALIZED (SELECT ((day + n * long / %[1]d - 1577836800000) << 22) + (n %% 100000) * 2 AS key, day + n * long / %[1]d AS at, (ARRAY[%[2]s]::bigint[])[1 + n %% %[3]d] AS hook, n FROM d, generate_series(0, %[1]d - 1) n) `, n, hooks, crowd)
 	for _, sql := range []string{
 		series + `, k AS (INSERT INTO surehook.event_keys (id, tenant, key, hash) SELECT 'evt_' || key, '', key, '\x00'::bytea FROM e)
 			INSERT INTO surehook.events (key, tenant, id, type, identity, owner, sequence, subjects, occurred_at, created_at, trace, about, partner, alias, api_version, data)

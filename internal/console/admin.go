@@ -76,7 +76,7 @@ func again[T any](v *visit, page, path string, err error) error {
 	if !ok || refused.Status >= 500 {
 		return err
 	}
-	return listing(v, refused.Status, page, path, adminPage[T]{Form: v.r.PostForm, Problems: fields(refused), Problem: refused.Detail})
+	return listing(v, refused.Status, page, path, adminPage[T]{Form: v.r.PostForm, Problems: fields(refused), Problem: refused.words()})
 }
 
 // tenant is a tenant that has a name.

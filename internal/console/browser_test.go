@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -90,7 +91,11 @@ func (s *site) tab(t testing.TB) *tab {
 		stop()
 		cancel()
 	})
-	b := &tab{t: t, ctx: ctx, s: s, name: strings.ToLower(filepath.Base(t.Name()))}
+	name := strings.ToLower(filepath.Base(t.Name()))
+	if !strings.Contains(t.Name(), "/") {
+		name = "pages"
+	}
+	b := &tab{t: t, ctx: ctx, s: s, name: name}
 	b.do(chromedp.EmulateViewport(1280, 900), func(ctx context.Context, at *chromedp.Target) (chromedp.Void, error) {
 		_, err := cdp.Call(ctx, at, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Asia/Kathmandu"})
 		return chromedp.Void{}, err
@@ -101,8 +106,8 @@ func (s *site) tab(t testing.TB) *tab {
 			if err != nil {
 				return
 			}
-			missing := m.Source == "network" && strings.HasSuffix(m.URL, "/nothing")
-			if (m.Type == chromedp.ConsoleError || m.IsException()) && !missing {
+			page := m.Source == "network" && !partOfPage.MatchString(m.URL) // that says no itself
+			if (m.Type == chromedp.ConsoleError || m.IsException()) && !page {
 				b.mu.Lock()
 				b.said = append(b.said, m.String())
 				b.mu.Unlock()
@@ -139,12 +144,25 @@ func (b *tab) open(path string) {
 	b.do(chromedp.Navigate(b.s.srv.URL+path), chromedp.WaitReady("main"))
 }
 
-// wait waits until an expression holds on the page.
+// wait waits until an expression holds on the page, or on the one that it leads to: a
+// page that goes takes the question with it.
 func (b *tab) wait(expression string) {
 	b.t.Helper()
-	if _, err := chromedp.Run(b.ctx, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(10*time.Second))); err != nil {
-		b.t.Fatalf("never: %s: %v (%s)", expression, err, b.where())
+	for end := time.Now().Add(15 * time.Second); ; {
+		_, err := chromedp.Run(b.ctx, chromedp.Poll[bool]("!!("+expression+")", chromedp.WithPollingTimeout(10*time.Second)))
+		if err == nil {
+			return
+		}
+		if errors.Is(err, chromedp.ErrPollingTimeout) || time.Now().After(end) || b.ctx.Err() != nil {
+			b.t.Fatalf("never: %s: %v (%s)", expression, err, b.where())
+		}
 	}
+}
+
+// clear empties a field.
+func (b *tab) clear(field string) {
+	b.t.Helper()
+	ask[string](b, fmt.Sprintf(`document.querySelector(%q).value = ""`, field))
 }
 
 // see waits until a text is on the page.
@@ -241,6 +259,9 @@ func (b *tab) quiet() {
 	}
 	b.said = nil
 }
+
+// partOfPage tells what a page fetches to be whole.
+var partOfPage = regexp.MustCompile(`/(static|live|chart|check-url|progress|theme\.css|logo)`)
 
 var unsafeName = regexp.MustCompile(`[^a-z0-9]+`)
 

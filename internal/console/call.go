@@ -21,6 +21,14 @@ type problem struct {
 
 func (p *problem) Error() string { return p.Detail }
 
+// words are what a form says above its fields: those say themselves what is wrong.
+func (p *problem) words() string {
+	if len(p.Fields) > 0 {
+		return "Some fields need another look."
+	}
+	return p.Detail
+}
+
 // recorder takes an answer within the process.
 type recorder struct {
 	head   http.Header

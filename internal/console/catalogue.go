@@ -98,7 +98,7 @@ func (v *visit) saveType() error {
 		err = v.ask(http.MethodPut, "/v1/event-types/"+seg(f.Name), in, nil)
 	}
 	if refused, ok := errors.AsType[*problem](err); ok && refused.Status < 500 {
-		return v.showTypes(refused.Status, typesPage{Form: f, Problems: fields(refused), Problem: refused.Detail})
+		return v.showTypes(refused.Status, typesPage{Form: f, Problems: fields(refused), Problem: refused.words()})
 	}
 	if err != nil {
 		return err

@@ -111,7 +111,7 @@ func (v *visit) form(id string, f endpointForm, err error) error {
 		if !ok || refused.Status >= 500 {
 			return err
 		}
-		status, p.Problems, p.Problem = refused.Status, fields(refused), refused.Detail
+		status, p.Problems, p.Problem = refused.Status, fields(refused), refused.words()
 	}
 	types, err := get[list[eventType]](v, "/v1/event-types", nil)
 	if err != nil {
