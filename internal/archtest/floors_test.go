@@ -41,6 +41,7 @@ var floors = map[string]int{
 	"internal/sentinel":    4,
 	"internal/relay":       4,
 	"client":               4,
+	"internal/mcp":         5,
 	"internal/config":      5,
 	"internal/app":         5,
 	"internal/cli":         5,
@@ -58,6 +59,7 @@ var siblings = map[string]string{
 	"internal/accept -> ":               "what it accepts are the domain's events",
 	"internal/api -> internal/sentinel": "it answers what callers see of sentinels",
 	"internal/move -> ":                 "its errors are the domain's",
+	"internal/cli -> internal/mcp":      "the mcp command starts it",
 }
 
 // exempt packages may import anything of the module, and nothing on a floor

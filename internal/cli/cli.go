@@ -178,7 +178,7 @@ may not, guard check blocked an argument, a signature is wrong; 5 unavailable.`,
 	root.PersistentFlags().BoolVar(&c.json, "json", false, "write JSON, one value a line")
 	root.AddGroup(&cobra.Group{ID: "run", Title: "Running:"}, &cobra.Group{ID: "client", Title: "Through the API (SUREHOOK_URL, SUREHOOK_KEY):"},
 		&cobra.Group{ID: "tools", Title: "Tools:"})
-	add(root, "run", c.serveCmd(), c.relayCmd(), c.demoCmd(), c.listenCmd(), c.backupCmd(), c.restoreCmd(), c.migrateStoreCmd(), c.secretsCmd())
+	add(root, "run", c.serveCmd(), c.relayCmd(), c.demoCmd(), c.listenCmd(), c.mcpCmd(), c.backupCmd(), c.restoreCmd(), c.migrateStoreCmd(), c.secretsCmd())
 	add(root, "client", c.clientCmds()...)
 	add(root, "tools", c.signCmd(), c.verifyCmd(), c.conformanceCmd(), c.guardCmd(), c.versionCmd())
 	root.SetCompletionCommandGroupID("tools")
@@ -215,6 +215,16 @@ func exactly(names ...string) cobra.PositionalArgs {
 			return usage("%s is missing", names[len(args)])
 		case len(args) > len(names):
 			return usage("%d arguments are too many; %d are taken", len(args), len(names))
+		}
+		return nil
+	}
+}
+
+// upTo takes that many arguments at most.
+func upTo(most int) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) > most {
+			return usage("%d arguments are too many; %d are taken", len(args), most)
 		}
 		return nil
 	}

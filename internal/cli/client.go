@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -20,27 +21,24 @@ const defaultURL = "http://127.0.0.1:8080"
 
 // clientCmds are the commands that go through the API.
 func (c *cmd) clientCmds() []*cobra.Command {
-	cmds := []*cobra.Command{c.eventsCmd(), c.webhooksCmd(), c.pullCmd(), c.deliveriesCmd(), c.deadLettersCmd(), c.replaysCmd(), c.keysCmd(), c.tenantsCmd(), c.partnersCmd(), c.eventTypesCmd(), c.auditCmd()}
+	cmds := []*cobra.Command{c.eventsCmd(), c.webhooksCmd(), c.pullCmd(), c.deliveriesCmd(), c.deadLettersCmd(), c.replaysCmd(), c.keysCmd(), c.tenantsCmd(), c.partnersCmd(), c.eventTypesCmd(), c.auditCmd(), c.sentinelCmd()}
 	for _, sub := range cmds {
 		sub.PersistentFlags().StringVar(&c.url, "server", "", "address of the server [SUREHOOK_URL] (default "+defaultURL+")")
 	}
 	return cmds
 }
 
+// server is the address of the server.
+func (c *cmd) server() string { return cmp.Or(c.url, c.env.getenv("SUREHOOK_URL"), defaultURL) }
+
 // api makes the client. The key comes from the environment alone: other users
 // of the machine can read a command line.
 func (c *cmd) api() (*client.Client, error) {
-	url, key := c.url, c.env.getenv("SUREHOOK_KEY")
-	if url == "" {
-		url = c.env.getenv("SUREHOOK_URL")
-	}
-	if url == "" {
-		url = defaultURL
-	}
+	key := c.env.getenv("SUREHOOK_KEY")
 	if key == "" {
 		return nil, fail(exitUsage, "set SUREHOOK_KEY to an API key; the first one was printed when the server first started", "no API key")
 	}
-	api, err := client.New(url, key)
+	api, err := client.New(c.server(), key)
 	if err != nil {
 		return nil, usage("%s", err)
 	}
@@ -182,11 +180,11 @@ func optional(s string) cell {
 // state colours a status.
 func state(s string) cell {
 	switch s {
-	case "succeeded", "enabled", "done":
+	case "succeeded", "enabled", "done", "active":
 		return cell{text: s, colour: green}
-	case "dead", "failed", "revoked":
+	case "dead", "failed", "revoked", "error":
 		return cell{text: s, colour: red}
-	case "pending", "running", "cancelled":
+	case "pending", "running", "cancelled", "paused", "orphaned":
 		return cell{text: s, colour: yellow}
 	}
 	if strings.HasPrefix(s, "disabled") {
