@@ -311,6 +311,45 @@ func TestSharing(t *testing.T) {
 	}
 }
 
+// A watch that a crash has left without its sentinel ends.
+func TestStrays(t *testing.T) {
+	w := newWorld(t)
+	s := newSite(t, w)
+	now := time.Now()
+	s.opt.Now = func() time.Time { return now }
+	s.opt.Exists = func(_ context.Context, id string) (bool, error) {
+		if id == "sen_unknown" {
+			return false, errors.New("the store doesn't answer")
+		}
+		return id == "sen_a", nil
+	}
+	a := s.watch("sen_a")
+	s.watch("sen_stray")
+	left := func() []string {
+		s.poll(a)
+		polls, _, err := s.store.ClaimPolls(t.Context(), Slug, []string{subject}, time.Minute, 1)
+		if err != nil || len(polls) != 1 {
+			t.Fatal(polls, err)
+		}
+		return polls[0].Sentinels
+	}
+	for i, want := range []int{2, 2, 1, 1} { // of one that is just being made nothing is known at first
+		if got := left(); len(got) != want || got[0] != "sen_a" {
+			t.Errorf("look %d: %v", i, got)
+		}
+		if i > 0 {
+			now = now.Add(checkEvery)
+		}
+	}
+	s.watch("sen_unknown")
+	for range 3 {
+		now = now.Add(checkEvery)
+		if got := left(); len(got) != 2 {
+			t.Error(got)
+		}
+	}
+}
+
 // memory keeps one poll.
 type memory struct {
 	surehook.Polls

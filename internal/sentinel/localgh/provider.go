@@ -36,6 +36,9 @@ type Options struct {
 	// Report tells what became of a sentinel's watch: broken when somebody has to do
 	// something; "": all is well again. nil: nobody hears.
 	Report func(ctx context.Context, sentinel string, broken bool, message string) error
+	// Exists tells whether there is a sentinel: a crash may have come between the watch
+	// and it. nil: there always is.
+	Exists func(ctx context.Context, sentinel string) (bool, error)
 	Every  time.Duration // between looks at a subject; a minute
 	Now    func() time.Time
 	Logger *slog.Logger
@@ -52,6 +55,8 @@ type Provider struct {
 
 	mu      sync.Mutex
 	looking map[string]chan struct{} // subjects that this node looks at right now; closed when that is over
+	checked map[string]time.Time     // when it was last asked whether a subject's sentinels exist
+	missed  map[string]bool          // subject and sentinel that didn't then
 }
 
 var _ sentinel.Provider = (*Provider)(nil)
@@ -78,7 +83,7 @@ func New(opt Options) *Provider {
 	if opt.Every == 0 {
 		opt.Every = time.Minute
 	}
-	return &Provider{opt: opt, log: opt.Logger, wake: make(chan struct{}, 1), looking: make(map[string]chan struct{}),
+	return &Provider{opt: opt, log: opt.Logger, wake: make(chan struct{}, 1), looking: make(map[string]chan struct{}), checked: make(map[string]time.Time), missed: make(map[string]bool),
 		gh: tool{command: opt.Command, environ: opt.Environ, now: opt.Now}}
 }
 
@@ -183,6 +188,10 @@ func (p *Provider) CancelWatch(ctx context.Context, handle string) error {
 	var errs []error
 	for _, s := range subjects {
 		errs = append(errs, p.opt.Polls.UnwatchPoll(ctx, Slug, s, id))
+		p.mu.Lock()
+		delete(p.checked, s)
+		delete(p.missed, s+" "+id)
+		p.mu.Unlock()
 	}
 	return errors.Join(errs...)
 }
@@ -332,10 +341,50 @@ func (p *Provider) look(ctx context.Context, poll *surehook.Poll) (int, error) {
 	if serr != nil {
 		return n, errors.Join(err, serr)
 	}
+	p.check(ctx, poll)
 	if saved && poll.Error != was || poll.Failures == failOften {
 		p.report(ctx, poll, err)
 	}
 	return n, err
+}
+
+const checkEvery = time.Hour
+
+// check ends the watches of sentinels that don't exist at two times in a row: one
+// that is just being made doesn't yet.
+func (p *Provider) check(ctx context.Context, poll *surehook.Poll) {
+	now := p.opt.Now()
+	p.mu.Lock()
+	due := p.opt.Exists != nil && now.Sub(p.checked[poll.Subject]) >= checkEvery
+	if due {
+		p.checked[poll.Subject] = now
+	}
+	p.mu.Unlock()
+	if !due {
+		return
+	}
+	for _, id := range poll.Sentinels {
+		there, err := p.opt.Exists(ctx, id)
+		if err != nil {
+			return // the next time tells
+		}
+		key := poll.Subject + " " + id
+		p.mu.Lock()
+		gone := !there && p.missed[key]
+		if p.missed[key] = true; there || gone {
+			delete(p.missed, key)
+		}
+		if gone {
+			delete(p.checked, poll.Subject)
+		}
+		p.mu.Unlock()
+		if !gone {
+			continue
+		}
+		if err := p.opt.Polls.UnwatchPoll(ctx, Slug, poll.Subject, id); err != nil {
+			p.log.Warn("a watch without a sentinel couldn't be ended", "sentinel_id", id, "error", err)
+		}
+	}
 }
 
 // backOff is how long to wait after failures in a row.
