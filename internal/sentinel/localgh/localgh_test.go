@@ -282,11 +282,11 @@ func TestNothingIsLostByAStoreThatRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	state, err := readState(polls[0].State)
+	state, err := readState[state](polls[0].State)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if state.Pushes != 1 || state.Head != second {
+	if state.Pushes[second] != 1 || state.Head != second {
 		t.Errorf("%+v", state)
 	}
 	if rs, err := s.e.Enqueue(t.Context(), surehook.Event{ID: "gh:comment:9", Type: github.Comment, Data: []byte(`1`)}); err != nil || rs[0].Err != nil {

@@ -56,7 +56,10 @@ type user struct {
 }
 
 // begin makes the state of a watch from one look: what was there before is no event.
-func begin(ctx context.Context, gh *tool, t target) (*state, error) {
+func begin(ctx context.Context, gh *tool, t target) (any, error) {
+	if t.number == 0 {
+		return beginRepo(ctx, gh, t)
+	}
 	a, err := gh.get(ctx, t.pull(), "")
 	if err != nil {
 		return nil, err
@@ -66,9 +69,27 @@ func begin(ctx context.Context, gh *tool, t target) (*state, error) {
 		return nil, err
 	}
 	now := a.date(gh.now()).UTC()
-	s := &state{Start: now, Comments: now, Pages: make(map[string]page)}
+	s := &state{Start: now, Comments: now}
 	s.at(p.Head.SHA, now)
 	return s, nil
+}
+
+// lookAt looks at a target, from a stored state: the events, and the state to store
+// once they are; nil: nothing was seen.
+func lookAt(ctx context.Context, gh *tool, t target, raw []byte) ([]surehook.Event, any, error) {
+	if t.number == 0 {
+		return lookAtRepo(ctx, gh, t, raw)
+	}
+	s, err := readState[state](raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	l := &look{ctx: ctx, gh: gh, t: t, s: s.init()}
+	usable, err := l.all()
+	if !usable {
+		return nil, nil, err
+	}
+	return l.events, s, err
 }
 
 func readPull(body []byte, t target) (pull, error) {
@@ -108,7 +129,13 @@ func (l *look) all() (usable bool, err error) {
 		l.s.Closed = closed
 		delete(l.s.Pages, l.t.pull())
 	}
-	slices.SortStableFunc(l.events, func(a, b surehook.Event) int {
+	inOrder(l.events)
+	return true, err
+}
+
+// inOrder puts closings last, and the rest in order of time.
+func inOrder(events []surehook.Event) {
+	slices.SortStableFunc(events, func(a, b surehook.Event) int {
 		if x, y := a.Type == github.Closed, b.Type == github.Closed; x != y {
 			if x {
 				return 1
@@ -117,7 +144,6 @@ func (l *look) all() (usable bool, err error) {
 		}
 		return a.OccurredAt.Compare(b.OccurredAt)
 	})
-	return true, err
 }
 
 // worst picks the error that tells most: a rate limit, then one that passes, then one
@@ -167,9 +193,8 @@ func (l *look) pull() error {
 		return errAnswer
 	}
 	if p.Head.SHA != l.s.Head {
-		l.s.Pushes++
 		l.s.at(p.Head.SHA, l.now)
-		id := fmt.Sprintf("gh:pull:%d:push:%d:%.12s", p.ID, l.s.Pushes, p.Head.SHA)
+		id := fmt.Sprintf("gh:pull:%d:push:%.16s:%d", p.ID, p.Head.SHA, l.s.pushed(p.Head.SHA))
 		if err := l.add("pull_request", "synchronize", id, nil); err != nil {
 			return err
 		}

@@ -415,20 +415,15 @@ func (p *Provider) try(ctx context.Context, poll *surehook.Poll) (int, error) {
 	if err != nil {
 		return 0, &trouble{message: err.Error(), lasting: true}
 	}
-	s, err := readState(poll.State)
-	if err != nil {
+	events, next, err := lookAt(ctx, &p.gh, t, poll.State)
+	if next == nil {
 		return 0, err
 	}
-	l := &look{ctx: ctx, gh: &p.gh, t: t, s: s}
-	usable, err := l.all()
-	if !usable {
-		return 0, err
-	}
-	n, perr := p.publish(ctx, l.events)
+	n, perr := p.publish(ctx, events)
 	if perr != nil {
 		return n, perr
 	}
-	raw, jerr := json.Marshal(s)
+	raw, jerr := json.Marshal(next)
 	if jerr != nil {
 		return n, jerr
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// target is a pull request that is watched.
+// target is a pull request that is watched, or with number 0 a repository.
 type target struct {
 	subject     string // as the sentinel has it
 	owner, repo string
@@ -22,23 +22,29 @@ var (
 	repoName  = regexp.MustCompile(`^[A-Za-z0-9._-]{1,100}$`)
 )
 
-// parseTarget reads github:OWNER/REPO#N. What it lets through is safe in a path.
+// parseTarget reads github:OWNER/REPO or github:OWNER/REPO#N. What it lets through is
+// safe in a path.
 func parseTarget(subject string) (target, error) {
-	bad := errors.New("local-gh watches pull requests, github:OWNER/REPO#NUMBER; for a repository or an owner use the provider webhook")
+	bad := errors.New("local-gh watches pull requests, github:OWNER/REPO#NUMBER, and those of a repository, github:OWNER/REPO; for an owner or a prefix use the provider webhook")
 	name, ok := strings.CutPrefix(subject, "github:")
 	if !ok {
 		return target{}, bad
 	}
-	name, number, ok := strings.Cut(name, "#")
-	if !ok {
-		return target{}, bad
-	}
+	name, number, one := strings.Cut(name, "#")
 	owner, repo, ok := strings.Cut(name, "/")
-	n, err := strconv.ParseInt(number, 10, 32)
-	if !ok || err != nil || n < 1 || strconv.FormatInt(n, 10) != number || !ownerName.MatchString(owner) || !repoName.MatchString(repo) || repo == "." || repo == ".." {
+	if !ok || !ownerName.MatchString(owner) || !repoName.MatchString(repo) || repo == "." || repo == ".." {
 		return target{}, bad
 	}
-	return target{subject: subject, owner: owner, repo: repo, number: int(n)}, nil
+	t := target{subject: subject, owner: owner, repo: repo}
+	if !one {
+		return t, nil
+	}
+	n, err := strconv.ParseInt(number, 10, 32)
+	if err != nil || n < 1 || strconv.FormatInt(n, 10) != number {
+		return target{}, bad
+	}
+	t.number = int(n)
+	return t, nil
 }
 
 func (t target) path(rest string) string {
@@ -53,7 +59,7 @@ type state struct {
 	Start    time.Time       `json:"start"` // nothing older is an event
 	Comments time.Time       `json:"comments"`
 	Head     string          `json:"head,omitempty"`
-	Pushes   int             `json:"pushes,omitempty"` // that were seen
+	Pushes   map[string]int  `json:"pushes,omitempty"` // how often each commit was pushed
 	Closed   time.Time       `json:"closed,omitzero"`  // the closing that was published last
 	Reviews  []int64         `json:"reviews,omitempty"`
 	Heads    []*head         `json:"heads,omitempty"` // the newest first
@@ -77,19 +83,34 @@ type page struct {
 }
 
 const (
-	maxHeads = 4             // commits of one pull request that are watched at once
-	oldHead  = 6 * time.Hour // for so long after another commit took its place
+	maxPushes = 200           // commits whose pushes are counted
+	maxHeads  = 4             // commits of one pull request that are watched at once
+	oldHead   = 6 * time.Hour // for so long after another commit took its place
 )
 
-func readState(raw []byte) (*state, error) {
-	s := &state{}
-	if err := json.Unmarshal(raw, s); err != nil {
-		return nil, fmt.Errorf("the stored state of a watch can't be read: %w", err)
-	}
+// init makes a state that was read whole.
+func (s *state) init() *state {
 	if s.Pages == nil {
 		s.Pages = make(map[string]page)
 	}
+	return s
+}
+
+func readState[S any](raw []byte) (*S, error) {
+	s := new(S)
+	if err := json.Unmarshal(raw, s); err != nil {
+		return nil, fmt.Errorf("the stored state of a watch can't be read: %w", err)
+	}
 	return s, nil
+}
+
+// pushed counts a push of a commit: one that is forced back to was pushed twice.
+func (s *state) pushed(sha string) int {
+	if s.Pushes == nil || len(s.Pushes) >= maxPushes && s.Pushes[sha] == 0 {
+		s.Pushes = make(map[string]int)
+	}
+	s.Pushes[sha]++
+	return s.Pushes[sha]
 }
 
 // at moves to another commit, and forgets those that are too old.

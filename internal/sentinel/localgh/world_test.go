@@ -71,6 +71,7 @@ type world struct {
 	mu       sync.Mutex
 	now      time.Time
 	pull     map[string]any
+	others   []map[string]any
 	comments []map[string]any
 	reviews  []map[string]any
 	suites   map[string][]map[string]any // by commit
@@ -209,6 +210,8 @@ func (w *world) find(path string) (any, bool) {
 	}
 	sha, isSuites := strings.CutSuffix(strings.TrimPrefix(rest, "commits/"), "/check-suites")
 	switch {
+	case rest == "pulls":
+		return w.list(q), true
 	case rest == "pulls/1347":
 		return w.pull, true
 	case rest == "issues/1347/comments":
@@ -232,6 +235,17 @@ func (w *world) find(path string) (any, bool) {
 		return map[string]any{"total_count": len(w.runs[sha]), "workflow_runs": pageOf(q, w.runs[sha])}, true
 	}
 	return nil, false
+}
+
+// list is the pull requests of the repository: the one, and others that are only
+// listed.
+func (w *world) list(q map[string]string) []map[string]any {
+	all := append([]map[string]any{w.pull}, w.others...)
+	slices.SortStableFunc(all, func(a, b map[string]any) int {
+		return strings.Compare(b["updated_at"].(string), a["updated_at"].(string))
+	})
+	all = slices.DeleteFunc(all, func(p map[string]any) bool { return q["state"] == "open" && p["state"] != "open" })
+	return pageOf(q, all)
 }
 
 func pageOf(q map[string]string, all []map[string]any) []map[string]any {
