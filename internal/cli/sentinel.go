@@ -31,6 +31,10 @@ func (c *cmd) sentinelWatchCmd() *cobra.Command {
 		if in.SessionID == "" {
 			return fail(exitUsage, "name the session that is to pull the events, by --session or in "+sessionEnv, "no session")
 		}
+		// It lives from now on, pulled or not yet.
+		if _, err := api.OpenSession(ctx, in.SessionID, false); err != nil {
+			return err
+		}
 		made, err := api.Watch(ctx, in)
 		if err != nil {
 			return err
@@ -38,7 +42,7 @@ func (c *cmd) sentinelWatchCmd() *cobra.Command {
 		if err := c.sentinel(made); err != nil {
 			return err
 		}
-		c.hint("End it with: surehook sentinel rm %s", made.ID)
+		c.hint("Pull its events with: surehook pull --session %s\nEnd it with: surehook sentinel rm %s", in.SessionID, made.ID)
 		return nil
 	}
 	watch := &cobra.Command{

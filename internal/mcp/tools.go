@@ -137,8 +137,12 @@ func tool[In, Out any](s *server, to *sdk.Server, t *sdk.Tool, f func(context.Co
 }
 
 func (s *server) watch(ctx context.Context, api *client.Client, in watchInput) (client.Sentinel, error) {
-	if in.SessionID == "" {
+	if in.SessionID == "" && s.opt.Session != "" {
 		in.SessionID = s.opt.Session
+		// It is the agent's own: it lives from now on, pulled or not yet.
+		if _, err := api.OpenSession(ctx, in.SessionID, false); err != nil {
+			return client.Sentinel{}, err
+		}
 	}
 	return api.Watch(ctx, client.SentinelInput(in))
 }
