@@ -67,7 +67,7 @@ type Options struct {
 	MaxEventBytes int  // of one event's data; 1 MiB
 	MaxSubjects   int  // of one event; 16
 	MaxWebhooks   int  // endpoints a scope; 20, negative: unlimited
-	MaxSentinels  int  // a scope; 10,000, negative: unlimited
+	MaxSentinels  int  // a scope; 100,000, negative: unlimited
 	// What an inbox may hold, of endpoints that are pulled: 100,000 events and 256 MiB
 	// of their data; negative: unlimited. Past it the oldest become dead letters.
 	InboxEvents  int
@@ -210,7 +210,7 @@ func setDefaults(o *Options) {
 	o.InboxEvents = orDefault(o.InboxEvents, 100_000)
 	o.InboxBytes = cmp.Or(o.InboxBytes, 256<<20)
 	o.SessionIdle = orDefault(o.SessionIdle, time.Hour)
-	o.MaxSentinels = orDefault(o.MaxSentinels, 10_000)
+	o.MaxSentinels = orDefault(o.MaxSentinels, 100_000)
 	o.ReplayWindow = orDefault(o.ReplayWindow, 30*24*time.Hour)
 	o.APIVersion = cmp.Or(o.APIVersion, dispatch.PylotaVersion)
 	o.MaxTextBytes = orDefault(o.MaxTextBytes, accept.DefaultText)

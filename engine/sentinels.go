@@ -83,8 +83,13 @@ func (e *Engine) newSentinel(ctx context.Context, s *Sentinel) (*surehook.Endpoi
 }
 
 func (e *Engine) storeSentinel(ctx context.Context, ep *surehook.Endpoint, by Actor) (*surehook.Endpoint, error) {
+	// Counting in the store would cost each one the more the more there are; this may
+	// let in a few more than the bound, where several nodes make them at once.
+	if most := e.opt.MaxSentinels; most > 0 && e.index.Watches(ep) >= most {
+		return nil, surehook.Errorf(surehook.LimitReached, "the limit of %d sentinels is reached: remove those that have ended", most)
+	}
 	e.changes.RLock()
-	err := e.store.CreateEndpoint(ctx, ep, max(e.opt.MaxSentinels, 0), e.audit(by, "sentinel.create", ep.ID, ep.Tenant, ""))
+	err := e.store.CreateEndpoint(ctx, ep, 0, e.audit(by, "sentinel.create", ep.ID, ep.Tenant, ""))
 	e.changes.RUnlock()
 	if err != nil {
 		return nil, err
@@ -304,7 +309,7 @@ func (e *Engine) sightLate(endpoints []int64, event int64) error {
 	}
 	for _, d := range out.Deliveries {
 		if d.ID != 0 {
-			e.disp.Wake(d.EndpointKey)
+			e.wake(d.EndpointKey)
 		}
 	}
 	e.retire(out.Ended)

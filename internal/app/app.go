@@ -218,7 +218,7 @@ func (a *App) startEngine(ctx context.Context, cfg config.Config, opt Options, m
 // engineOptions turns settings into the engine's.
 func engineOptions(cfg config.Config, addr string) (engine.Options, error) {
 	eo := engine.Options{AllowNetworks: cfg.AllowNetworks, OwnHosts: append(slices.Clone(cfg.OwnHosts), addr), EgressProxy: cfg.EgressProxy,
-		MaxInFlight: cfg.MaxInFlight, MaxMemory: int(cfg.Memory), MaxEventBytes: int(cfg.MaxEventBytes), MaxWebhooks: cfg.MaxWebhooks,
+		MaxInFlight: cfg.MaxInFlight, MaxMemory: int(cfg.Memory), MaxEventBytes: int(cfg.MaxEventBytes), MaxWebhooks: cfg.MaxWebhooks, MaxSentinels: cfg.MaxSentinels,
 		InboxEvents: cfg.InboxEvents, InboxBytes: cfg.InboxBytes, SessionIdle: cfg.SessionIdle,
 		APIVersion: cfg.APIVersion, TextFields: cfg.TextFields, MaxTextBytes: int(cfg.TextBytes),
 		APIOnly: !cfg.Deliver, CarryTrace: cfg.CarryTraceparent, Retain: cfg.Retain, KeyLost: cfg.KeyLost}

@@ -52,6 +52,7 @@ type Config struct {
 	InboxBytes    int64
 	SessionIdle   time.Duration
 	MaxWebhooks   int // negative: unlimited
+	MaxSentinels  int // negative: unlimited
 	APIVersion    string
 	TextFields    []string
 	TextBytes     int64

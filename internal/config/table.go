@@ -76,6 +76,8 @@ var table = []Option{
 		set: func(c *Config, v string) (err error) { c.MaxEventBytes, err = size(v, 1<<10, 64<<20); return err }},
 	{Name: "max-webhooks", Default: "20", Value: "n", Help: "endpoints that a tenant, a partner or the platform may have; -1: any number",
 		set: func(c *Config, v string) (err error) { c.MaxWebhooks, err = webhooks(v); return err }},
+	{Name: "max-sentinels", Default: "100000", Value: "n", Help: "sentinels that a tenant, a partner or the platform may have, ended ones too; -1: any number",
+		set: func(c *Config, v string) (err error) { c.MaxSentinels, err = webhooks(v); return err }},
 
 	{Name: "inbox-events", Default: "100000", Value: "n", Help: "events that an inbox of a webhook with target pull, or of a session, may hold; past it the oldest become dead letters; -1: any number",
 		set: func(c *Config, v string) (err error) { c.InboxEvents, err = inboxEvents(v); return err }},

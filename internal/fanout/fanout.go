@@ -20,6 +20,7 @@ type Index struct {
 	scopes  map[scope]*bucket
 	partner map[string]string // tenant → partner
 	moves   int64             // goes up when a tenant's partner changes
+	watches map[scope]int     // how many sentinels each has, ended ones too
 }
 
 type scope struct{ tenant, partner string }
@@ -47,6 +48,7 @@ func New() *Index {
 		byKey:   make(map[int64]*surehook.Endpoint),
 		scopes:  make(map[scope]*bucket),
 		partner: make(map[string]string),
+		watches: make(map[scope]int),
 	}
 }
 
@@ -118,6 +120,9 @@ func (x *Index) PartnerOf(e *surehook.Endpoint) string {
 
 func (x *Index) add(e *surehook.Endpoint) {
 	x.byKey[e.Key] = e
+	if e.Sentinel != nil {
+		x.watches[scopeOf(e)]++
+	}
 	if !e.Enabled {
 		return
 	}
@@ -151,6 +156,11 @@ func put(m map[string]map[int64]*surehook.Endpoint, name string, e *surehook.End
 
 func (x *Index) remove(e *surehook.Endpoint) {
 	delete(x.byKey, e.Key)
+	if e.Sentinel != nil {
+		if x.watches[scopeOf(e)]--; x.watches[scopeOf(e)] == 0 {
+			delete(x.watches, scopeOf(e))
+		}
+	}
 	b := x.scopes[scopeOf(e)]
 	if b == nil {
 		return
@@ -188,6 +198,13 @@ func (x *Index) Retire(endpoints []int64) {
 			}
 		}
 	}
+}
+
+// Watches counts the sentinels of an endpoint's scope.
+func (x *Index) Watches(e *surehook.Endpoint) int {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.watches[scopeOf(e)]
 }
 
 // Endpoint gives an endpoint as of the current version; nil if there is none.

@@ -103,7 +103,7 @@ func TestWatchedIsAScan(t *testing.T) {
 			gone.Deleted, gone.Version = true, 100
 			x.Apply([]*surehook.Endpoint{&gone}, 100)
 		}
-		if len(x.scopes) != 0 || len(x.byKey) != 0 {
+		if len(x.scopes) != 0 || len(x.byKey) != 0 || len(x.watches) != 0 {
 			t.Fatalf("something is left: %+v", x.scopes)
 		}
 	})
