@@ -62,7 +62,7 @@ const (
 
 	// unread tells of rows without a number.
 	unread = `EXISTS (SELECT 1 FROM surehook.endpoints e CROSS JOIN LATERAL (SELECT 1 FROM surehook.pending
-		WHERE endpoint_key = e.key AND owner IS NULL AND due <= (SELECT surehook.clock()) LIMIT 1) p WHERE e.inbox = $1 AND e.inbox <> 0 AND NOT e.deleted)`
+		WHERE endpoint_key = e.key AND owner IS NULL AND due <= (SELECT surehook.clock()) ORDER BY due LIMIT 1) p WHERE e.inbox = $1 AND e.inbox <> 0 AND NOT e.deleted)`
 )
 
 // Pull implements surehook.Inboxes. Where enough has its number already, nothing is

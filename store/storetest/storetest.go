@@ -75,6 +75,7 @@ func Run(t *testing.T, open Factory) {
 		}
 	}
 	t.Run("Model", func(t *testing.T) { Model(t, open) })
+	t.Run("InboxModel", func(t *testing.T) { InboxModel(t, open) })
 }
 
 // Model compares the queue of a store with a simple one, through anything that
