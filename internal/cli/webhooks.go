@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -180,6 +181,14 @@ of every tenant: a customer's endpoint needs --tenant.`,
 	return cc
 }
 
+// pulled is the target that isn't the usual one.
+func pulled(w client.Webhook) string {
+	if w.Target == "pull" {
+		return w.Target
+	}
+	return ""
+}
+
 // urlUnless takes a URL, or nothing where events are pulled.
 func urlUnless(pull *bool) cobra.PositionalArgs {
 	return func(cc *cobra.Command, args []string) error {
@@ -199,7 +208,7 @@ func (c *cmd) hook(w client.Webhook) error {
 	if w.ConsecutiveFailures > 0 {
 		failures = fmt.Sprintf("%d in a row", w.ConsecutiveFailures)
 	}
-	if err := c.out.fields("id", w.ID, "url", w.URL, "state", hookState(w), "scope", w.Scope, "tenant", deref(w.TenantID), "partner", deref(w.PartnerID),
+	if err := c.out.fields("id", w.ID, "target", pulled(w), "url", w.URL, "state", hookState(w), "scope", w.Scope, "tenant", deref(w.TenantID), "partner", deref(w.PartnerID),
 		"description", printable(w.Description), "types", strings.Join(w.EventTypes, ", "), "subjects", strings.Join(w.Subjects, ", "),
 		"identities", strings.Join(w.IdentityIDs, ", "), "profile", w.Profile, "envelope", w.Envelope, "signature", w.Signature,
 		"ordering", w.Ordering,
@@ -290,7 +299,7 @@ func (c *cmd) hookListCmd() *cobra.Command {
 					if id := deref(w.TenantID) + deref(w.PartnerID); id != "" {
 						owner += " " + id
 					}
-					return []cell{text(w.ID), state(hookState(w)), text(owner), text(strings.Join(w.EventTypes, ",")), count(w.ConsecutiveFailures), text(w.URL)}
+					return []cell{text(w.ID), state(hookState(w)), text(owner), text(strings.Join(w.EventTypes, ",")), count(w.ConsecutiveFailures), text(cmp.Or(w.URL, "(pull)"))}
 				}})
 		}),
 	}
