@@ -19,7 +19,9 @@ func InboxModel(t *testing.T, open Factory) {
 		m := &inboxModel{env: e, ep: e.endpoint(own), waits: make(map[int64]int64)}
 		rt.Repeat(map[string]func(*rapid.T){
 			"append": m.append, "pull": m.pull, "finish": m.finish, "replay": m.replay, "trim": m.trim, "erase": m.erase,
-			"advance": func(rt *rapid.T) { e.clock.Advance(time.Duration(rapid.IntRange(1, 1000).Draw(rt, "ms")) * time.Millisecond) },
+			"advance": func(rt *rapid.T) {
+				e.clock.Advance(time.Duration(rapid.IntRange(1, 1000).Draw(rt, "ms")) * time.Millisecond)
+			},
 			"crash": func(rt *rapid.T) {
 				if rapid.IntRange(0, 3).Draw(rt, "luck") == 0 {
 					e.reopen()
