@@ -17,7 +17,7 @@ func TestProfilesAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := profileTable(profile.Standard, profile.Pylota, profile.PurpleWolf); !strings.Contains(string(page), want) {
+	if want := profileTable(profile.Standard, profile.Pylota, profile.Sentinel, profile.PurpleWolf); !strings.Contains(string(page), want) {
 		t.Errorf("docs/profiles.md is stale: its table must be\n%s", want)
 	}
 }
@@ -85,10 +85,10 @@ func outcomes(want profile.Decision) func(profile.Profile) string {
 		name   string
 		code   surehook.Code
 		status int
-	}{{"any 2xx", surehook.OK, 204}, {"3xx (never followed)", surehook.Redirect, 302}, {"4xx but 408, 410 and 429", surehook.Status4xx, 404}, {"408", surehook.Status4xx, 408}, {"429", surehook.Status429, 429},
+	}{{"any 2xx", surehook.OK, 204}, {"3xx (never followed)", surehook.Redirect, 302}, {"4xx but 408, 410, 413 and 429", surehook.Status4xx, 404}, {"413", surehook.Status4xx, 413}, {"408", surehook.Status4xx, 408}, {"429", surehook.Status429, 429},
 		{"410", surehook.Status410, 410}, {"5xx", surehook.Status5xx, 503}, {"a timeout", surehook.Timeout, 0}, {"an error of the network", surehook.Connect, 0},
 		{"a name without an address", surehook.DNS, 0}, {"a TLS handshake that failed", surehook.TLS, 0}, {"an address that the guard refused", surehook.SSRFBlocked, 0},
-		{"data that was erased", surehook.EventUnavailable, 0}, {"a body over the bound", surehook.PayloadTooLarge, 0}}
+		{"data that was erased", surehook.EventUnavailable, 0}, {"a body over the bound", surehook.PayloadTooLarge, 0}, {"a secret that can't be unsealed", surehook.SecretUnavailable, 0}}
 	return func(p profile.Profile) string {
 		var names []string
 		for _, c := range cases {

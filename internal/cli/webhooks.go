@@ -37,7 +37,7 @@ func (h *hookFlags) add(cc *cobra.Command) {
 	f.StringSliceVar(&h.in.EventTypes, "type", nil, "event types: names, names with a trailing .*, or * (default: every type)")
 	f.StringSliceVar(&h.in.Subjects, "subject", nil, "only events about these subjects; a trailing * is a prefix")
 	f.StringSliceVar(&h.in.IdentityIDs, "identity", nil, "only events of these identities")
-	f.StringVar(&h.in.Profile, "profile", "", "how it is spoken to: standard, pylota or purple-wolf")
+	f.StringVar(&h.in.Profile, "profile", "", "how it is spoken to: standard, pylota, sentinel or purple-wolf")
 	f.StringVar(&h.in.Envelope, "envelope", "", "body of a request: standard, payload, thin, cloudevents or pylota; with --profile purple-wolf: purple-wolf.audit/v1 or purple-wolf.audit/v2")
 	f.StringArrayVar(&h.headers, "header", nil, "header added to each request, as 'Name: value'; may be repeated")
 	f.Var(&h.waits, "waits", "waits between attempts, e.g. 5s,1m,1h, or default: the profile's")
@@ -46,7 +46,7 @@ func (h *hookFlags) add(cc *cobra.Command) {
 	f.Float64Var(&h.limits.RatePerSecond, "rate", 0, "attempts a second; 0: no limit")
 	f.IntVar(&h.limits.Concurrency, "concurrency", 0, "requests in flight; 0: the default, 8")
 	f.StringVar(&h.in.Ordering, "ordering", "", "sequence: an owner's events one at a time, in order; none: as they come (default)")
-	offer(cc, "profile", "standard", "pylota", "purple-wolf")
+	offer(cc, "profile", "standard", "pylota", "sentinel", "purple-wolf")
 	offer(cc, "envelope", "standard", "payload", "thin", "cloudevents", "pylota", "purple-wolf.audit/v1", "purple-wolf.audit/v2")
 	offer(cc, "ordering", "none", "sequence")
 }
