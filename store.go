@@ -268,6 +268,7 @@ type EventFilter struct {
 	Tenant   string
 	Partner  string // events that it sees
 	Type     string // exact, or a trailing ".*"
+	Subject  string // one of its subjects
 	Since    time.Time
 	Until    time.Time
 	Status   DeliveryStatus // events with a delivery in this status

@@ -124,8 +124,11 @@ func fillDatabase(t *testing.T, dsn string, keys []int64, n int) {
 	hooks := strings.Trim(strings.ReplaceAll(fmt.Sprint(keys), " ", ","), "[]")
 	// Today's partition alone is there: the events are those of today so far, or of
 	// its first minute.
-	series := fmt.Sprintf(`WITH d AS (SELECT extract(epoch FROM date_trunc('day', now() AT TIME ZONE 'UTC'))::bigint * 1000 AS day, greatest((extract(epoch FROM now())::bigint * 1000) - extract(epoch FROM date_trunc('day', now() AT TIME ZONE 'UTC'))::bigint * 1000, 60000) AS long),
-		e AS MATERIALIZED (SELECT ((day + n * long / %[1]d - 1577836800000) << 22) + (n %% 100000) * 2 AS key, day + n * long / %[1]d AS at, (ARRAY[%[2]s]::bigint[])[1 + n %% %[3]d] AS hook, n FROM d, generate_series(0, %[1]d - 1) n) `, n, hooks, crowd)
+	now := time.Now().UTC()
+	day := now.Truncate(24 * time.Hour)
+	long := max(now.Sub(day), time.Minute)
+	series := fmt.Sprintf(`WITH e AS MATERIALIZED (SELECT ((%[4]d + n * %[5]d / %[1]d - 1577836800000) << 22) + (n %% 100000) * 2 AS key, %[4]d + n * %[5]d / %[1]d AS at,
+		(ARRAY[%[2]s]::bigint[])[1 + n %% %[3]d] AS hook, n FROM generate_series(0::bigint, %[1]d - 1) n) `, n, hooks, crowd, day.UnixMilli(), long.Milliseconds())
 	for _, sql := range []string{
 		series + `, k AS (INSERT INTO surehook.event_keys (id, tenant, key, hash) SELECT 'evt_' || key, '', key, '\x00'::bytea FROM e)
 			INSERT INTO surehook.events (key, tenant, id, type, identity, owner, sequence, subjects, occurred_at, created_at, trace, about, partner, alias, api_version, data)

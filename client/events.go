@@ -106,14 +106,14 @@ func (c *Client) PublishBatch(ctx context.Context, events []Event) ([]BatchResul
 
 // EventFilter selects events. Empty fields select all.
 type EventFilter struct {
-	TenantID, Type, Status string
-	Since, Until           time.Time
+	TenantID, Type, Status, Subject string
+	Since, Until                    time.Time
 	Page
 }
 
 // Events lists events, newest first, without their data.
 func (c *Client) Events(ctx context.Context, f EventFilter) iter.Seq2[Event, error] {
-	return pages[Event](ctx, c, "/v1/events", values("tenant_id", f.TenantID, "type", f.Type, "status", f.Status, "since", at(f.Since), "until", at(f.Until)), f.Page)
+	return pages[Event](ctx, c, "/v1/events", values("tenant_id", f.TenantID, "type", f.Type, "status", f.Status, "subject", f.Subject, "since", at(f.Since), "until", at(f.Until)), f.Page)
 }
 
 // Event reads an event.

@@ -102,6 +102,7 @@ type eventsIn struct {
 	Listing
 	TenantID string    `query:"tenant_id"`
 	Type     string    `query:"type" doc:"Exact, or with a trailing .*"`
+	Subject  string    `query:"subject" maxLength:"256" doc:"With this one among its subjects; give a window of time with it where there are many events"`
 	Since    time.Time `query:"since" doc:"Accepted at or after (RFC 3339)"`
 	Until    time.Time `query:"until" doc:"Accepted before"`
 	Status   string    `query:"status" enum:"pending,succeeded,dead" doc:"Events with such a delivery, at an endpoint that the key sees"`
@@ -116,7 +117,7 @@ func (s *server) listEvents(ctx context.Context, c *call, in *eventsIn) (*listOu
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.store.ListEvents(ctx, surehook.EventFilter{Tenant: tenant, Partner: c.partner(), Type: in.Type, Since: in.Since, Until: in.Until,
+	rows, err := s.store.ListEvents(ctx, surehook.EventFilter{Tenant: tenant, Partner: c.partner(), Type: in.Type, Subject: in.Subject, Since: in.Since, Until: in.Until,
 		Status: surehook.DeliveryStatus(in.Status), For: c.viewer()}, p)
 	if err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ func (s *server) overviews() {
 	route(s, op{method: "GET", path: "/v1/overview", id: "overview", tag: tag, perm: surehook.PermRead, summary: "How endpoints do, and what waits",
 		about: "Of those that the key sees."}, s.overview)
 	route(s, op{method: "GET", path: "/v1/stats", id: "stats", tag: tag, perm: surehook.PermRead, summary: "Counts and latency over time, over all endpoints",
-		about: "Of those that the key sees; tests aren't counted."}, s.allStats)
+		about: "Of those that the key sees; tests aren't counted. The newest may be 10 s late where since is a whole step."}, s.allStats)
 	route(s, op{method: "GET", path: "/v1/system", id: "system", tag: tag, perm: surehook.PermRead, platform: true, summary: "What runs here, and what its lanes hold",
 		about: "Lanes are this node's; the rest is of the whole store."}, s.system)
 }

@@ -116,6 +116,7 @@ func (c *cmd) eventListCmd() *cobra.Command {
 	fl := cc.Flags()
 	fl.StringVar(&f.TenantID, "tenant", "", "of this tenant")
 	fl.StringVar(&f.Type, "type", "", "of this type; a trailing .* for those below it")
+	fl.StringVar(&f.Subject, "subject", "", "with this one among its subjects")
 	fl.StringVar(&f.Status, "status", "", "with a delivery that is pending, succeeded or dead")
 	fl.Var(&since, "since", "accepted at or after: a time, a day, or how long ago (24h)")
 	fl.Var(&until, "until", "accepted before")

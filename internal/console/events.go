@@ -86,8 +86,8 @@ func (v *visit) events() error {
 	if id := strings.TrimSpace(given.Get("id")); id != "" {
 		return v.findEvent(id, given.Get("tenant_id"))
 	}
-	shown := only(given, "tenant_id", "type", "status", "since", "until")
-	q := only(given, "tenant_id", "type", "status", "cursor")
+	shown := only(given, "tenant_id", "type", "subject", "status", "since", "until")
+	q := only(given, "tenant_id", "type", "subject", "status", "cursor")
 	q.Set("limit", rows)
 	p := eventsPage{Query: shown}
 	for _, name := range []string{"since", "until"} {

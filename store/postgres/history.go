@@ -88,6 +88,9 @@ func eventQuery(f surehook.EventFilter, p surehook.Page) (string, []any) {
 	if f.Partner != "" {
 		q.add(`e.partner = ? AND e.partner <> ''`, f.Partner)
 	}
+	if f.Subject != "" {
+		q.add(`position(? IN e.subjects) > 0`, row.Item(f.Subject))
+	}
 	switch prefix, ok := strings.CutSuffix(f.Type, ".*"); {
 	case ok:
 		q.add(`starts_with(e.type, ?)`, prefix+".")

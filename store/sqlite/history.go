@@ -93,6 +93,9 @@ func eventQuery(f surehook.EventFilter, low, high int64, limit int) (string, []a
 	if f.Partner != "" {
 		q.add(`e.partner = ? AND e.partner <> ''`, f.Partner)
 	}
+	if f.Subject != "" {
+		q.add(`instr(e.subjects, ?) > 0`, row.Item(f.Subject))
+	}
 	switch prefix, ok := strings.CutSuffix(f.Type, ".*"); {
 	case ok:
 		q.add(`e.type >= ? AND e.type < ?`, prefix+".", prefix+"/") // '/' follows '.'

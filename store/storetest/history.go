@@ -9,6 +9,7 @@ import (
 
 var historyTests = map[string]func(*env){
 	"History/events by tenant and type":   historyEvents,
+	"History/events by subject":           historySubject,
 	"History/events by window":            historyWindow,
 	"History/events by delivery's status": historyStatus,
 	"History/deliveries of an event":      historyDeliveries,
@@ -56,6 +57,22 @@ func historyEvents(e *env) {
 		}
 		slices.Reverse(want) // newest first
 		e.same("events of "+c.f.Type+"@"+c.f.Tenant, e.events(c.f), want)
+	}
+}
+
+func historySubject(e *env) {
+	keys := make(map[string]int64)
+	for name, subjects := range map[string][]string{"a": {"order:1"}, "b": {"x", "order:1", "y"}, "c": {"order:12", "my order:1"}, "d": nil, "e": {`quote"order:1"`, `[order:1]`, "<&>"}} {
+		ev := e.event()
+		ev.Subjects = subjects
+		keys[name] = e.append(surehook.Append{Event: ev})[0].EventKey
+	}
+	for subject, want := range map[string]string{"order:1": "ab", "order:12": "c", "order": "", "x": "b", `quote"order:1"`: "e", "[order:1]": "e", "<&>": "e", "order:_": "", `"`: ""} {
+		got := e.events(surehook.EventFilter{Subject: subject})
+		e.same("number of events about "+subject, len(got), len(want))
+		for _, name := range want {
+			e.same("events about "+subject, slices.Contains(got, keys[string(name)]), true)
+		}
 	}
 }
 

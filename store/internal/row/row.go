@@ -5,6 +5,7 @@ package row
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/surehook/surehook"
@@ -27,6 +28,10 @@ func List(v []string) string {
 	b, _ := json.Marshal(v) // a []string always marshals
 	return string(b)
 }
+
+// Item is how a text stands in a List. Its quotes delimit it: it is in a list that
+// has the text as an item, and in no other.
+func Item(text string) string { return strings.Trim(List([]string{text}), "[]") }
 
 // ParseList is List backwards.
 func ParseList[T string | []byte](raw T) ([]string, error) {
