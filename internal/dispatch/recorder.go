@@ -26,13 +26,13 @@ type recorder struct {
 	in    chan result
 	stop  chan struct{}
 	done  chan struct{}
-	since atomic.Int64 // when the batch in hand was taken, Unix ns; 0: none
+	since atomic.Pointer[time.Time] // since when the oldest outcome waits that is not written; nil: there is none
 
 	aside []result     // what the store refuses, tried again now and then; run's alone
 	again *time.Ticker // for aside
 
 	mu   sync.Mutex
-	wait chan struct{} // closed when the store takes outcomes again
+	wait chan struct{} // closed when there is something to look at again
 }
 
 // result is an outcome and the lane that made it.
@@ -41,6 +41,7 @@ type result struct {
 	lane     *lane
 	rule     surehook.HealthRule
 	occurred time.Time // when the event did
+	at       time.Time // when the outcome was handed over
 }
 
 func newRecorder(d *Dispatcher) *recorder {
@@ -48,33 +49,44 @@ func newRecorder(d *Dispatcher) *recorder {
 }
 
 // put hands an outcome over; it blocks while the recorder is full.
-func (r *recorder) put(o result) { r.in <- o }
+func (r *recorder) put(o result) {
+	o.at = r.d.now()
+	r.in <- o
+}
 
 func (r *recorder) backlog() int { return len(r.in) }
 
-// behind waits until the recorder has caught up, or ctx ends.
-func (r *recorder) behind(ctx context.Context) {
+// late tells whether an outcome waits for too long. Times are compared as they
+// are, not as numbers, so that a clock that is set changes nothing.
+func (r *recorder) late() bool {
 	since := r.since.Load()
-	if since == 0 || r.d.now().UnixNano()-since < int64(recordLate) {
-		return
-	}
-	r.mu.Lock()
-	if r.wait == nil {
-		r.wait = make(chan struct{})
-	}
-	w := r.wait
-	r.mu.Unlock()
-	if r.since.Load() == 0 {
-		return
-	}
-	select {
-	case <-w:
-	case <-ctx.Done():
+	return since != nil && r.d.now().Sub(*since) >= recordLate
+}
+
+// behind waits until no outcome is late, or ctx ends.
+func (r *recorder) behind(ctx context.Context) {
+	for r.late() {
+		r.mu.Lock()
+		if r.wait == nil {
+			r.wait = make(chan struct{})
+		}
+		w := r.wait
+		r.mu.Unlock()
+		if !r.late() {
+			return
+		}
+		select {
+		case <-w:
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
-func (r *recorder) caughtUp() {
-	r.since.Store(0)
+// oldest notes since when the oldest outcome waits that is not written, and has those look
+// who wait.
+func (r *recorder) oldest(at *time.Time) {
+	r.since.Store(at)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.wait != nil {
@@ -105,6 +117,8 @@ func (r *recorder) run() {
 				return
 			}
 		}
+		at := batch[0].at // those behind it in the channel are younger
+		r.oldest(&at)
 		if busy {
 			r.d.gather()
 		}
@@ -118,9 +132,10 @@ func (r *recorder) run() {
 			}
 		}
 		busy = len(batch) >= recordBusy
-		r.since.Store(r.d.now().UnixNano())
 		r.record(batch)
-		r.caughtUp()
+		if len(r.in) == 0 { // else the next round tells how old those are
+			r.oldest(nil)
+		}
 	}
 }
 

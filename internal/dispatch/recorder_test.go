@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -42,6 +43,45 @@ func TestNothingIsSentThatCantBeRecorded(t *testing.T) {
 		after(time.Minute)
 		want(t, "rows", k.left(), 0)
 		want(t, "requests", k.w.count(host(1)), 30)
+	})
+}
+
+// No attempt starts while an outcome has waited for two seconds, be it in the
+// batch that is being written or behind it.
+func TestNoAttemptBesideALateOutcome(t *testing.T) {
+	bubble(t, func(k *desk) {
+		k.endpoint(1, func(e *surehook.Endpoint) { e.Limits.Rate = 10 })
+		var mu sync.Mutex
+		unwritten := map[string]time.Time{}
+		k.w.use(func(_ context.Context, _, id string) egress.Result {
+			mu.Lock()
+			defer mu.Unlock()
+			for other, since := range unwritten {
+				if age := time.Since(since); age >= recordLate {
+					t.Errorf("%s is sent while the outcome of %s has waited for %s", id, other, age)
+				}
+			}
+			unwritten[id] = time.Now()
+			return egress.Result{Code: surehook.OK, Status: 200}
+		})
+		k.m.failing(func(call string, os []surehook.Outcome) error {
+			if call != "record" {
+				return nil
+			}
+			<-time.After(1900 * time.Millisecond) // one batch alone is never late
+			mu.Lock()
+			defer mu.Unlock()
+			for _, o := range os {
+				delete(unwritten, o.Attempt.EventID)
+			}
+			return nil
+		})
+		for range 60 {
+			k.publish(1, 1)
+		}
+		after(2 * time.Minute)
+		want(t, "requests", k.w.count(host(1)), 60)
+		want(t, "rows", k.left(), 0)
 	})
 }
 
