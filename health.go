@@ -100,7 +100,7 @@ type Counts struct {
 // PendingCount is the number of pending rows by state.
 type PendingCount struct {
 	Owned, Due, Waiting int64
-	Held                int64     // due, but of a suspended partner's or its tenants' endpoints: not in Due
+	Held                int64     // due, but of paused endpoints, or of a suspended partner's or its tenants': not in Due
 	OldestDue           time.Time // zero: none due
 }
 

@@ -180,6 +180,12 @@ func reads(t *testing.T, c *client.Client, hook, ev string) {
 func changes(t *testing.T, c *client.Client, hook, ev, letter string) {
 	t.Helper()
 	ctx := t.Context()
+	if w := must[client.Webhook](t)(c.PauseWebhook(ctx, hook)); !w.Paused || !w.Enabled {
+		t.Errorf("%+v", w)
+	}
+	if w := must[client.Webhook](t)(c.ResumeWebhook(ctx, hook)); w.Paused {
+		t.Errorf("%+v", w)
+	}
 	w := must[client.Webhook](t)(c.UpdateWebhook(ctx, hook, client.WebhookPatch{Clear: []string{"subjects", "limits"}, Description: new("x<y")}))
 	if w.Subjects != nil || w.Limits.Attempts != 0 || w.Description != "x<y" || fmt.Sprint(w.EventTypes) != "[*]" {
 		t.Errorf("%+v", w)

@@ -52,6 +52,7 @@ type WebhookPatch struct {
 	Limits      *Limits            `json:"limits,omitempty"`
 	Ordering    *string            `json:"ordering,omitempty"`
 	Enabled     *bool              `json:"enabled,omitempty"`
+	Paused      *bool              `json:"paused,omitempty"` // nothing but tests is sent while it is, and what is for it waits
 
 	// Clear names fields to set to null: event_types (every type), subjects and
 	// identity_ids (no filter), headers (none), limits (the profile's), description.
@@ -95,6 +96,7 @@ type Webhook struct {
 	Effective           Limits            `json:"effective_limits"` // those that hold: its own, or else its profile's
 	Ordering            string            `json:"ordering"`
 	Enabled             bool              `json:"enabled"`
+	Paused              bool              `json:"paused"`
 	DisabledReason      *string           `json:"disabled_reason"`
 	ConsecutiveFailures int               `json:"consecutive_failures"`
 	FirstFailureAt      *string           `json:"first_failure_at"`
@@ -108,6 +110,19 @@ type Webhook struct {
 // CreateWebhook registers an endpoint and gives its secret.
 func (c *Client) CreateWebhook(ctx context.Context, w WebhookInput) (Webhook, error) {
 	return send[Webhook](ctx, c, http.MethodPost, "/v1/webhooks", w)
+}
+
+// PauseWebhook has nothing but tests sent to an endpoint: what is for it waits, with
+// no attempt and no failure, until ResumeWebhook.
+func (c *Client) PauseWebhook(ctx context.Context, id string) (Webhook, error) {
+	on := true
+	return c.UpdateWebhook(ctx, id, WebhookPatch{Paused: &on})
+}
+
+// ResumeWebhook ends a pause: what waits goes out.
+func (c *Client) ResumeWebhook(ctx context.Context, id string) (Webhook, error) {
+	var off bool
+	return c.UpdateWebhook(ctx, id, WebhookPatch{Paused: &off})
 }
 
 // Webhook reads an endpoint.

@@ -50,8 +50,9 @@ func TestDeclare(t *testing.T) {
 
 // What matches a paused endpoint waits for it, over restarts too, and goes out
 // when it isn't paused any more; nothing goes out before.
-func TestPausedEndpointLosesNothing(t *testing.T) {
-	b := start(t)
+func TestPausedEndpointLosesNothing(t *testing.T) { both(t, testPaused) }
+
+func testPaused(t *testing.T, b *bed) {
 	r := receivertest.New(t, func(n int, _ receivertest.Request) receivertest.Answer {
 		return receivertest.Answer{Status: []int{500, 200}[min(n, 2)-1]}
 	})

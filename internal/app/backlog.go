@@ -22,7 +22,7 @@ const (
 )
 
 var (
-	pendingDesc = prometheus.NewDesc("surehook_pending", "Deliveries that are still to do: in a lane (owned), due, held for a suspended partner, or waiting for their time.", []string{"state"}, nil)
+	pendingDesc = prometheus.NewDesc("surehook_pending", "Deliveries that are still to do: in a lane (owned), due, held for a paused webhook or a suspended partner, or waiting for their time.", []string{"state"}, nil)
 	ageDesc     = prometheus.NewDesc("outbox_undispatched_age_seconds", "Age of the oldest event whose endpoints aren't chosen yet; 0: none.", nil, nil)
 	dueDesc     = prometheus.NewDesc("surehook_oldest_due_seconds", "How long the oldest delivery that is due, and neither in a lane nor held, has been so; 0: none.", nil, nil)
 	lanesDesc   = prometheus.NewDesc("surehook_lanes", "Endpoints that this process has a lane for.", nil, nil)

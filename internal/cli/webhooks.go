@@ -18,7 +18,7 @@ import (
 func (c *cmd) webhooksCmd() *cobra.Command {
 	hooks := &cobra.Command{Use: "webhooks", Short: "Manage endpoints: who gets what, and how", RunE: group}
 	hooks.AddCommand(c.hookCreateCmd(), c.hookListCmd(), c.hookGetCmd(), c.hookUpdateCmd(), c.hookDeleteCmd(), c.hookRotateCmd(),
-		c.hookTestCmd(), c.hookReplayCmd(), c.hookAttemptsCmd(), c.hookStatsCmd())
+		c.hookPauseCmd(), c.hookResumeCmd(), c.hookTestCmd(), c.hookReplayCmd(), c.hookAttemptsCmd(), c.hookStatsCmd())
 	return hooks
 }
 
@@ -269,7 +269,10 @@ func (c *cmd) shownOnce(key string) {
 }
 
 func hookState(w client.Webhook) string {
-	if w.Enabled {
+	switch {
+	case w.Enabled && w.Paused:
+		return "paused"
+	case w.Enabled:
 		return "enabled"
 	}
 	return "disabled (" + deref(w.DisabledReason) + ")"
@@ -408,6 +411,36 @@ func (h *hookFlags) patch(f *pflag.FlagSet) (p client.WebhookPatch, err error) {
 		p.Headers = &headers
 	}
 	return p, nil
+}
+
+func (c *cmd) hookPauseCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "pause ID", Short: "Send nothing but tests to an endpoint: what is for it waits", Args: exactly("ID"),
+		RunE: c.through(func(ctx context.Context, api *client.Client, args []string) error {
+			w, err := api.PauseWebhook(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if err := c.hook(w); err != nil {
+				return err
+			}
+			c.hint("What is for it waits, no longer than events are kept. It goes out after: surehook webhooks resume %s", w.ID)
+			return nil
+		}),
+	}
+}
+
+func (c *cmd) hookResumeCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "resume ID", Short: "End a pause: what waits goes out", Args: exactly("ID"),
+		RunE: c.through(func(ctx context.Context, api *client.Client, args []string) error {
+			w, err := api.ResumeWebhook(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return c.hook(w)
+		}),
+	}
 }
 
 func (c *cmd) hookDeleteCmd() *cobra.Command {

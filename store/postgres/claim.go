@@ -350,7 +350,8 @@ func (s *Store) Due(ctx context.Context) ([]surehook.EndpointDue, error) {
 // heldSQL finds the endpoints whose partners are suspended.
 const heldSQL = `SELECT e.key FROM surehook.partners p JOIN surehook.endpoints e ON e.tenant = '' AND e.partner = p.id AND NOT e.deleted WHERE p.suspended AND e.enabled
 	UNION ALL SELECT e.key FROM surehook.partners p JOIN surehook.tenants t ON t.partner = p.id AND t.partner <> '' JOIN surehook.endpoints e ON e.tenant = t.id AND NOT e.deleted
-	WHERE p.suspended AND e.enabled`
+	WHERE p.suspended AND e.enabled
+	UNION ALL SELECT e.key FROM surehook.endpoints e WHERE e.limits LIKE '%"paused":true%' AND NOT e.deleted AND e.enabled`
 
 // PendingCount implements surehook.Queue.
 func (s *Store) PendingCount(ctx context.Context) (surehook.PendingCount, error) {

@@ -252,10 +252,11 @@ func (s *Store) Due(ctx context.Context) ([]surehook.EndpointDue, error) {
 	return out, err
 }
 
-// heldSQL finds the endpoints whose partners are suspended.
+// heldSQL finds the endpoints that are paused, or whose partners are suspended.
 const heldSQL = `SELECT e.key FROM partners p CROSS JOIN endpoints e ON e.tenant = '' AND e.partner = p.id AND e.deleted = 0 WHERE p.suspended = 1 AND e.enabled = 1
 	UNION ALL SELECT e.key FROM partners p CROSS JOIN tenants t ON t.partner = p.id AND t.partner <> '' CROSS JOIN endpoints e ON e.tenant = t.id AND e.deleted = 0
-	WHERE p.suspended = 1 AND e.enabled = 1`
+	WHERE p.suspended = 1 AND e.enabled = 1
+	UNION ALL SELECT e.key FROM endpoints e WHERE e.limits LIKE '%"paused":true%' AND e.deleted = 0 AND e.enabled = 1`
 
 // PendingCount implements surehook.Queue.
 func (s *Store) PendingCount(ctx context.Context) (surehook.PendingCount, error) {

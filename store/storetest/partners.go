@@ -9,6 +9,7 @@ import (
 var partnerTests = map[string]func(*env){
 	"Partners/are put, found and deleted":                partnerCRUD,
 	"Partners/what is held isn't due":                    partnerHeld,
+	"Pending/what is paused isn't due":                   pausedHeld,
 	"Expire/what left the window, the tenant's own days": expireWindow,
 	"Expire/in bounded steps, and only what is free":     expireSteps,
 }
@@ -149,4 +150,21 @@ func partnerHeld(e *env) {
 	e.same("a tenant that left it", e.pending(), surehook.PendingCount{Owned: 1, Due: 4, Waiting: 1, Held: 2, OldestDue: oldest})
 	e.ok(e.s.PutPartner(e.ctx, &surehook.Partner{ID: "hub"}, false, nil))
 	e.same("active again", e.pending(), surehook.PendingCount{Owned: 1, Due: 6, Waiting: 1, OldestDue: oldest})
+}
+
+func pausedHeld(e *env) {
+	ep, other := e.endpoint(), e.endpoint()
+	e.publish(false, ep, other)
+	due := ms(e.clock.Now())
+	pause := func(on bool) {
+		_, err := e.s.UpdateEndpoint(e.ctx, ep.ID, func(ep *surehook.Endpoint) error {
+			ep.Limits.Paused = on
+			return nil
+		}, nil)
+		e.ok(err)
+	}
+	pause(true)
+	e.same("paused", e.pending(), surehook.PendingCount{Due: 1, Held: 1, OldestDue: due})
+	pause(false)
+	e.same("resumed", e.pending(), surehook.PendingCount{Due: 2, OldestDue: due})
 }

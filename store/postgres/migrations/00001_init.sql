@@ -210,6 +210,7 @@ CREATE TABLE surehook.endpoints (
     made_at              bigint NOT NULL DEFAULT surehook.clock(),
     made_in              pg_snapshot NOT NULL DEFAULT pg_current_snapshot() -- what was committed before it
 );
+CREATE INDEX endpoints_paused ON surehook.endpoints (key) WHERE limits LIKE '%"paused":true%'; -- what is due there is held
 CREATE INDEX endpoints_changed ON surehook.endpoints (changed);
 CREATE INDEX endpoints_scope ON surehook.endpoints (tenant, partner) WHERE NOT deleted;
 CREATE INDEX endpoints_failing ON surehook.endpoints (key) WHERE consecutive_failures >= 10 AND enabled AND NOT deleted;
