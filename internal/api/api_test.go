@@ -175,8 +175,9 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-func TestTenantsAreApart(t *testing.T) {
-	s := open(t)
+func TestTenantsAreApart(t *testing.T) { onBoth(t, testTenantsAreApart) }
+
+func testTenantsAreApart(t *testing.T, s *site) {
 	r := receivertest.New(t, nil)
 	acme, other := s.key("acme", "events:write", "webhooks:manage", "read"), s.key("other", "events:write", "webhooks:manage", "read")
 	a := s.do(acme, "POST", "/v1/webhooks", `{"url":"`+r.URL+`/in"}`)
@@ -281,8 +282,9 @@ func TestL10_SecretsAreShownOnce(t *testing.T) {
 	}
 }
 
-func TestRevokedKey(t *testing.T) {
-	s := open(t)
+func TestRevokedKey(t *testing.T) { onBoth(t, testRevokedKey) }
+
+func testRevokedKey(t *testing.T, s *site) {
 	key := s.key("", "read")
 	if a := s.do(key, "GET", "/v1/events", ""); a.Status != 200 {
 		t.Fatalf("%d", a.Status)

@@ -156,8 +156,9 @@ func TestM03_TimeFilters(t *testing.T) {
 }
 
 // O-05: an Idempotency-Key belongs to its tenant, and to its place in a batch.
-func TestO05_KeysAreScoped(t *testing.T) {
-	s := open(t)
+func TestO05_KeysAreScoped(t *testing.T) { onBoth(t, testO05KeysAreScoped) }
+
+func testO05KeysAreScoped(t *testing.T, s *site) {
 	acme, other := s.key("acme", "events:write"), s.key("other", "events:write")
 	const body = `{"type":"a","data":1}`
 	ids := map[any]bool{}
@@ -387,8 +388,9 @@ func TestOrderingIsKept(t *testing.T) {
 }
 
 // When a key was used last is seen in the listing, a moment later.
-func TestKeysTellWhenTheyWereUsed(t *testing.T) {
-	s := open(t)
+func TestKeysTellWhenTheyWereUsed(t *testing.T) { onBoth(t, testKeysTellWhenTheyWereUsed) }
+
+func testKeysTellWhenTheyWereUsed(t *testing.T, s *site) {
 	unused := s.admin("POST", "/v1/keys", `{"permissions":["read"]}`).field("id").(string)
 	var keys struct {
 		Items []struct {

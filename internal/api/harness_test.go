@@ -17,6 +17,8 @@ import (
 	"github.com/surehook/surehook"
 	"github.com/surehook/surehook/engine"
 	"github.com/surehook/surehook/internal/api"
+	"github.com/surehook/surehook/internal/pgserver"
+	"github.com/surehook/surehook/store/postgres"
 	"github.com/surehook/surehook/store/sqlite"
 )
 
@@ -26,7 +28,7 @@ const adminKey = "test-admin-key-0123456789"
 type site struct {
 	t     testing.TB
 	e     *engine.Engine
-	store *sqlite.Store
+	store surehook.Store
 	h     http.Handler
 	dir   string
 	doc   *document // every answer is held against it
@@ -39,6 +41,32 @@ func open(t testing.TB, with ...func(*engine.Options)) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s := openOn(t, store, with...)
+	s.dir = dir
+	return s
+}
+
+// onBoth runs a test over each of the stores.
+func onBoth(t *testing.T, f func(t *testing.T, s *site)) {
+	t.Run("SQLite", func(t *testing.T) { f(t, open(t)) })
+	t.Run("PostgreSQL", func(t *testing.T) {
+		dsn := pgserver.Copy(t, "migrated", func(dsn string) error {
+			store, err := postgres.Open(t.Context(), dsn, postgres.Options{})
+			if err != nil {
+				return err
+			}
+			return store.Close()
+		})
+		store, err := postgres.Open(t.Context(), dsn, postgres.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f(t, openOn(t, store))
+	})
+}
+
+func openOn(t testing.TB, store surehook.Store, with ...func(*engine.Options)) *site {
+	t.Helper()
 	opt := engine.Options{Store: store, MasterKeys: [][]byte{bytes.Repeat([]byte{7}, 32)},
 		AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 	for _, f := range with {
@@ -64,7 +92,7 @@ func open(t testing.TB, with ...func(*engine.Options)) *site {
 	if _, created, err := api.EnsureAdminKey(t.Context(), e, adminKey); err != nil || !created {
 		t.Fatal(created, err)
 	}
-	s := &site{t: t, e: e, store: store, dir: dir}
+	s := &site{t: t, e: e, store: store}
 	s.h = api.New(api.Options{Engine: e, Version: "test", Logger: slog.New(slog.DiscardHandler)})
 	s.doc = readDocument(t, s.h)
 	return s

@@ -110,13 +110,33 @@ func (s *server) pullWebhook(ctx context.Context, c *call, in *pullWebhookIn) (*
 	if _, err := s.endpoint(ctx, c, in.ID); err != nil {
 		return nil, err
 	}
-	return s.serveInbox(ctx, &in.PullIn, func(ctx context.Context, req engine.PullRequest) (engine.PullPage, error) {
+	return s.serveInbox(ctx, c, &in.PullIn, func(ctx context.Context, req engine.PullRequest) (engine.PullPage, error) {
 		return s.e.Pull(ctx, in.ID, req)
 	})
 }
 
+// permitted refuses pages with events whose type requires a permission that the key
+// lacks. A page isn't acknowledged by being asked for, so they wait for another key.
+func (s *server) permitted(c *call, pull pullFunc) pullFunc {
+	return func(ctx context.Context, req engine.PullRequest) (engine.PullPage, error) {
+		page, err := pull(ctx, req)
+		if err != nil {
+			return page, err
+		}
+		for i := range page.Items {
+			if typ := page.Items[i].Type; i == 0 || typ != page.Items[i-1].Type {
+				if err := s.types.permit(ctx, c, []string{typ}); err != nil {
+					return engine.PullPage{}, err
+				}
+			}
+		}
+		return page, nil
+	}
+}
+
 // serveInbox answers with a page, or with a stream.
-func (s *server) serveInbox(ctx context.Context, in *PullIn, pull pullFunc) (*pullOut, error) {
+func (s *server) serveInbox(ctx context.Context, c *call, in *PullIn, pull pullFunc) (*pullOut, error) {
+	pull = s.permitted(c, pull)
 	if in.stream() {
 		return s.streamInbox(in, pull), nil
 	}

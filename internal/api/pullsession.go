@@ -117,7 +117,7 @@ func (s *server) pullSession(ctx context.Context, c *call, in *pullSessionIn) (*
 	if _, err := s.e.OpenSession(ctx, of, in.ID, false, c.actor()); err != nil {
 		return nil, err // before a stream begins
 	}
-	return s.serveInbox(ctx, &in.PullIn, func(ctx context.Context, req engine.PullRequest) (engine.PullPage, error) {
+	return s.serveInbox(ctx, c, &in.PullIn, func(ctx context.Context, req engine.PullRequest) (engine.PullPage, error) {
 		return s.e.PullSession(ctx, of, in.ID, req, c.actor())
 	})
 }

@@ -90,8 +90,9 @@ func TestEveryRouteSucceeds(t *testing.T) {
 
 // Whatever belongs to the platform or to another tenant doesn't exist for a
 // tenant's key, in exactly the words for what really doesn't.
-func TestATenantCantTell(t *testing.T) {
-	s := open(t)
+func TestATenantCantTell(t *testing.T) { onBoth(t, testATenantCantTell) }
+
+func testATenantCantTell(t *testing.T, s *site) {
 	_, hook, event, letter := dead(s)
 	job := s.admin("POST", "/v1/webhooks/"+hook+"/replay", `{"since":"2020-01-01T00:00:00Z","background":true}`).field("replay").(map[string]any)["id"].(string)
 	key := s.key("acme", "events:write", "webhooks:manage", "read")
@@ -180,8 +181,9 @@ func TestLimitOfWebhooks(t *testing.T) {
 	s.hook(`{"url":"http://127.0.0.1:9/in","tenant_id":"acme"}`) // a scope of its own
 }
 
-func TestTheLastAdminKeyStays(t *testing.T) {
-	s := open(t)
+func TestTheLastAdminKeyStays(t *testing.T) { onBoth(t, testTheLastAdminKeyStays) }
+
+func testTheLastAdminKeyStays(t *testing.T, s *site) {
 	var keys struct{ Items []struct{ ID string } }
 	s.admin("GET", "/v1/keys", "").into(&keys)
 	s.admin("DELETE", "/v1/keys/"+keys.Items[0].ID, "").refused(409, surehook.Conflict, "")

@@ -26,8 +26,9 @@ func (a answer) ids() []string {
 
 // A partner's key sees and manages its own endpoints and its tenants', publishes
 // for its tenants, and nothing else exists for it.
-func TestPartnerKey(t *testing.T) {
-	s := open(t)
+func TestPartnerKey(t *testing.T) { onBoth(t, testPartnerKey) }
+
+func testPartnerKey(t *testing.T, s *site) {
 	for _, body := range []string{`{"partner_id":"p","permissions":["admin"]}`, `{"partner_id":"p","tenant_id":"t1","permissions":["read"]}`, `{"partner_id":"a b","permissions":["read"]}`} {
 		if a := s.admin("POST", "/v1/keys", body); a.Status != http.StatusBadRequest {
 			t.Errorf("%s: %s", body, a.Raw)
@@ -117,8 +118,9 @@ func partnerPublishes(t *testing.T, s *site, p asks) {
 
 // A type that requires a permission is subscribed to and replayed with it alone,
 // whichever pattern it comes by.
-func TestRequiredPermission(t *testing.T) {
-	s := open(t)
+func TestRequiredPermission(t *testing.T) { onBoth(t, testRequiredPermission) }
+
+func testRequiredPermission(t *testing.T, s *site) {
 	r := receivertest.New(t, nil)
 	if a := s.admin("PUT", "/v1/event-types/mail.received", `{"requires":"mail:read"}`); a.Status != 200 || a.field("requires") != "mail:read" {
 		t.Fatalf("%s", a.Raw)
@@ -179,8 +181,9 @@ func TestRequiredPermission(t *testing.T) {
 }
 
 // The webhook of a scope that is one too many is refused, in each scope by itself.
-func TestLimitOfAScope(t *testing.T) {
-	s := open(t)
+func TestLimitOfAScope(t *testing.T) { onBoth(t, testLimitOfAScope) }
+
+func testLimitOfAScope(t *testing.T, s *site) {
 	for _, of := range []string{``, `,"partner_id":"p"`, `,"tenant_id":"t"`, `,"tenant_id":"p"`} {
 		body := `{"url":"http://127.0.0.1:9/x"` + of + `}`
 		var last string
@@ -217,5 +220,37 @@ func TestAliasInTheAPI(t *testing.T) {
 	}
 	if a := s.do(s.key("b", "read"), "GET", "/v1/events/order:1", ""); a.field("data") != "b" || a.field("alias") != nil {
 		t.Errorf("%s", a.Raw)
+	}
+}
+
+// What is pulled is had as well as what is sent: a page with such an event is refused,
+// of a webhook's inbox and of a session's, and waits for another key.
+func TestPullingNeedsTheRequiredPermission(t *testing.T) { onBoth(t, testPullRequired) }
+
+func testPullRequired(t *testing.T, s *site) {
+	s.admin("PUT", "/v1/event-types/mail.received", `{"requires":"mail:read"}`)
+	hook := s.admin("POST", "/v1/webhooks", `{"target":"pull"}`).field("id").(string)
+	s.admin("PUT", "/v1/sessions/one", `{}`)
+	if a := s.admin("POST", "/v1/webhooks", `{"target":"pull","session_id":"one"}`); a.Status != http.StatusCreated {
+		t.Fatalf("%s", a.Raw)
+	}
+	lacks, has := s.key("", "events:pull"), s.key("", "events:pull", "mail:read")
+	s.publish(`{"type":"order.paid","data":1}`)
+	for _, path := range []string{"/v1/webhooks/" + hook + "/events", "/v1/sessions/one/events"} {
+		if p := s.pull(lacks, path); len(p.Items) != 1 {
+			t.Errorf("%s: what needs none: %+v", path, p)
+		}
+	}
+	s.publish(`{"type":"mail.received","data":1}`)
+	for _, path := range []string{"/v1/webhooks/" + hook + "/events", "/v1/sessions/one/events"} {
+		a := s.do(lacks, "GET", path, "")
+		var p struct{ Details struct{ Required string } }
+		a.into(&p)
+		if a.Status != http.StatusForbidden || p.Details.Required != "mail:read" {
+			t.Errorf("%s: %d %s", path, a.Status, a.Raw)
+		}
+		if p := s.pull(has, path); len(p.Items) != 2 {
+			t.Errorf("%s: %+v", path, p)
+		}
 	}
 }

@@ -73,8 +73,9 @@ func many(s *site, r *receivertest.Receiver, events int) (hooks map[string]strin
 
 // What happens at endpoints that a key doesn't see can't be told from any listing,
 // nor from how its pages are cut.
-func TestListingsTellOfNothingElse(t *testing.T) {
-	s := open(t)
+func TestListingsTellOfNothingElse(t *testing.T) { onBoth(t, testListingsTellOfNothingElse) }
+
+func testListingsTellOfNothingElse(t *testing.T, s *site) {
 	r := receivertest.New(t, refuse)
 	hooks, ids := many(s, r, 3)
 	partner := s.admin("POST", "/v1/keys", `{"partner_id":"p","permissions":["read","events:write","webhooks:manage"]}`).field("key").(string)
@@ -111,8 +112,9 @@ func TestListingsTellOfNothingElse(t *testing.T) {
 }
 
 // An event's status is that of deliveries which the key sees.
-func TestStatusOfWhatIsSeen(t *testing.T) {
-	s := open(t)
+func TestStatusOfWhatIsSeen(t *testing.T) { onBoth(t, testStatusOfWhatIsSeen) }
+
+func testStatusOfWhatIsSeen(t *testing.T, s *site) {
 	r := receivertest.New(t, refuse)
 	s.hook(`{"url":"` + r.URL + `","limits":{"attempts":1}}`)
 	good := receivertest.New(t, nil)
@@ -129,8 +131,9 @@ func TestStatusOfWhatIsSeen(t *testing.T) {
 
 // A partner's endpoint replays by ids what its partner sees; all else is unknown,
 // in the words for what really is.
-func TestReplayByIDsCantTell(t *testing.T) {
-	s := open(t)
+func TestReplayByIDsCantTell(t *testing.T) { onBoth(t, testReplayByIDsCantTell) }
+
+func testReplayByIDsCantTell(t *testing.T, s *site) {
 	s.admin("PUT", "/v1/tenants/t", `{"partner_id":"p"}`)
 	hook := s.hook(`{"url":"http://127.0.0.1:9/x","partner_id":"p"}`)
 	key := s.admin("POST", "/v1/keys", `{"partner_id":"p","permissions":["webhooks:manage"]}`).field("key").(string)
@@ -154,8 +157,9 @@ func TestReplayByIDsCantTell(t *testing.T) {
 }
 
 // The audit log tells a tenant's changes by the tenant, whoever made them.
-func TestAuditByTenant(t *testing.T) {
-	s := open(t)
+func TestAuditByTenant(t *testing.T) { onBoth(t, testAuditByTenant) }
+
+func testAuditByTenant(t *testing.T, s *site) {
 	h := "/v1/webhooks/" + s.hook(`{"url":"http://127.0.0.1:9/x","tenant_id":"t","profile":"pylota"}`)
 	if a := s.admin("GET", h, ""); a.field("envelope") != "pylota" {
 		t.Errorf("the envelope that is sent isn't shown: %s", a.Raw)
