@@ -48,6 +48,7 @@ var statuses = map[surehook.ErrorCode]int{
 	sentinel.NoCallerIdentity:     http.StatusBadRequest,
 	sentinel.UnknownProvider:      http.StatusBadRequest,
 	sentinel.ProviderCreateFailed: http.StatusBadGateway,
+	sentinel.ProviderFailed:       http.StatusBadGateway,
 	sentinel.CreateFailed:         http.StatusUnprocessableEntity,
 	sentinel.NotImplemented:       http.StatusNotImplemented,
 }

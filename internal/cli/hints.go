@@ -42,6 +42,8 @@ func (c *cmd) explain(err error) error {
 	}
 	code, hint := exitFailed, ""
 	switch {
+	case strings.HasPrefix(p.Code, "provider_"):
+		hint = "surehook sentinel providers NAME tells whether it is ready, and what to do if not"
 	case p.Status == 401:
 		code, hint = exitRefused, "set SUREHOOK_KEY to a key of this server"
 	case p.Status == 403:

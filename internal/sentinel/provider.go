@@ -45,6 +45,7 @@ type Watch struct {
 	Subjects []string
 	Tenant   string // whose events they will be
 	Partner  string // whose, with Tenant empty; both empty: the platform's
+	Terminal bool   // it ends with its subject: one that has ended already would be watched for ever
 	Handle   string // given to Resume: what CreateWatch gave
 }
 

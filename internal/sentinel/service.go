@@ -94,7 +94,8 @@ func (s *Service) Create(ctx context.Context, c Caller, spec Spec) (View, error)
 	if err := s.e.CheckSentinel(ctx, &in); err != nil { // before anything is asked of anybody
 		return View{}, refused(err)
 	}
-	if in.Watch, err = p.CreateWatch(ctx, Watch{Sentinel: in.ID, Subjects: subjectsOf(in.Match), Tenant: c.Tenant, Partner: c.Partner}); err != nil {
+	if in.Watch, err = p.CreateWatch(ctx, Watch{Sentinel: in.ID, Subjects: subjectsOf(in.Match), Tenant: c.Tenant, Partner: c.Partner,
+		Terminal: in.Until.Kind == surehook.UntilTerminal}); err != nil {
 		return View{}, surehook.Errorf(ProviderCreateFailed, "the provider %s can't watch this: %s", p.Slug(), err).WithCause(err)
 	}
 	ep, err := s.e.CreateSentinel(ctx, in, c.Actor)
@@ -326,7 +327,7 @@ func (s *Service) PollNow(ctx context.Context, c Caller, id string) (int, error)
 	}
 	n, err := p.Poll(ctx, ep.Sentinel.Watch)
 	if err != nil {
-		return n, surehook.Errorf(surehook.Unavailable, "the provider %s couldn't look: %s", p.Slug(), err).WithCause(err)
+		return n, surehook.Errorf(ProviderFailed, "the provider %s couldn't look: %s", p.Slug(), err).WithCause(err)
 	}
 	return n, nil
 }

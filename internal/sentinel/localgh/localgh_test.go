@@ -244,22 +244,25 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// One that is closed when the watch begins is said to be: nothing would ever end a
-// watch until then.
+// One that is closed already would be watched for ever by who waits for that, and is
+// refused; who watches on hears of the next closing.
 func TestClosedAlready(t *testing.T) {
 	w := newWorld(t)
 	w.do(w.merge)
 	s := newSite(t, w)
+	if _, err := s.CreateWatch(t.Context(), sentinel.Watch{Sentinel: "sen_1", Subjects: []string{subject}, Terminal: true}); err == nil || !strings.Contains(err.Error(), "closed already") {
+		t.Error(err)
+	}
 	h := s.watch("sen_1")
-	if n := s.poll(h) + s.poll(h); n != 1 {
+	if n := s.poll(h); n != 0 {
 		t.Error(n)
 	}
-	s.want("merged by octocat")
+	w.do(func() { w.comment(1, "thanks") })
 	w.do(func() { w.pull = with(w.pull, "state", "open", "closed_at", nil, "merged", false) })
 	s.poll(h)
 	w.do(func() { w.pull = with(w.pull, "state", "closed", "closed_at", w.stamp(), "merged_by", nil) })
 	s.poll(h)
-	s.want("merged by octocat", "closed without merging")
+	s.want("comment by octocat: thanks", "closed without merging")
 }
 
 // Events that can't be stored are read again; so is what was read before a crash

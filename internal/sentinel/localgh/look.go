@@ -56,7 +56,8 @@ type user struct {
 }
 
 // begin makes the state of a watch from one look: what was there before is no event.
-func begin(ctx context.Context, gh *tool, t target) (any, error) {
+// terminal: the watch is to end with its subject.
+func begin(ctx context.Context, gh *tool, t target, terminal bool) (any, error) {
 	if t.number == 0 {
 		return beginRepo(ctx, gh, t)
 	}
@@ -68,11 +69,19 @@ func begin(ctx context.Context, gh *tool, t target) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := a.date(gh.now()).UTC()
-	s := &state{Start: now, Comments: now}
-	s.at(p.Head.SHA, now)
+	s := &state{Start: a.date(gh.now()).UTC()}
+	if p.State == "closed" {
+		if terminal {
+			return nil, errClosed
+		}
+		s.Closed = p.ClosedAt
+	}
+	s.Comments = s.Start
+	s.at(p.Head.SHA, s.Start)
 	return s, nil
 }
+
+var errClosed = errors.New("the pull request is closed already, so nothing would end this watch; to watch it all the same say until never")
 
 // lookAt looks at a target, from a stored state: the events, and the state to store
 // once they are; nil: nothing was seen.
@@ -199,8 +208,6 @@ func (l *look) pull() error {
 			return err
 		}
 	}
-	// One that is closed already is said once too: a watch until then would wait for
-	// ever.
 	if p.State == "closed" && !p.ClosedAt.Equal(l.s.Closed) {
 		l.s.Closed = p.ClosedAt
 		more := map[string]any{}

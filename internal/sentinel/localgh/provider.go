@@ -164,7 +164,7 @@ func (p *Provider) CreateWatch(ctx context.Context, w sentinel.Watch) (string, e
 		return "", errors.New("these are too many subjects for one watch of local-gh: make several")
 	}
 	for _, t := range targets {
-		s, err := begin(ctx, &p.gh, t)
+		s, err := begin(ctx, &p.gh, t, w.Terminal)
 		if err != nil {
 			return "", errors.Join(err, p.CancelWatch(ctx, handle))
 		}
