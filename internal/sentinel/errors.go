@@ -13,7 +13,7 @@ const (
 	UnknownProvider      surehook.ErrorCode = "unknown_provider"
 	ProviderCreateFailed surehook.ErrorCode = "provider_create_failed"
 	ProviderFailed       surehook.ErrorCode = "provider_failed" // it couldn't look for events
-	CreateFailed         surehook.ErrorCode = "create_failed" // the callback didn't pass its challenge; the message begins with the reason
+	CreateFailed         surehook.ErrorCode = "create_failed"   // the callback didn't pass its challenge; the message begins with the reason
 	NotImplemented       surehook.ErrorCode = "not_implemented"
 )
 
