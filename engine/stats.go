@@ -7,3 +7,9 @@ type Stats = dispatch.Stats
 
 // Stats looks at every lane. It is cheap enough for every scrape.
 func (e *Engine) Stats() Stats { return e.disp.Stats() }
+
+// LaneStats is where one endpoint's lane stands.
+type LaneStats = dispatch.LaneStats
+
+// LaneStats looks at an endpoint's lane in this process; false: it has none.
+func (e *Engine) LaneStats(endpoint int64) (LaneStats, bool) { return e.disp.LaneStats(endpoint) }

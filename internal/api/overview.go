@@ -13,6 +13,8 @@ func (s *server) overviews() {
 		about: "Of those that the key sees."}, s.overview)
 	route(s, op{method: "GET", path: "/v1/stats", id: "stats", tag: tag, perm: surehook.PermRead, summary: "Counts and latency over time, over all endpoints",
 		about: "Of those that the key sees; tests aren't counted. The newest may be 10 s late where since is a whole step."}, s.allStats)
+	route(s, op{method: "GET", path: "/v1/webhooks/{id}/lane", id: "webhookLane", tag: tag, perm: surehook.PermRead, summary: "Where an endpoint's lane stands on this node",
+		about: "Each node that delivers has its own."}, s.lane)
 	route(s, op{method: "GET", path: "/v1/system", id: "system", tag: tag, perm: surehook.PermRead, platform: true, summary: "What runs here, and what its lanes hold",
 		about: "Lanes are this node's; the rest is of the whole store."}, s.system)
 }
@@ -95,5 +97,27 @@ func (s *server) system(ctx context.Context, _ *call, _ *none) (*systemOut, erro
 	b.Nodes, b.LostNodes, b.Undispatched = counts.Leases, counts.ExpiredLeases, stamp(counts.Undispatched)
 	b.Pending = PendingView{Owned: p.Owned, Due: p.Due, Waiting: p.Waiting, Held: p.Held, OldestDue: stamp(p.OldestDue)}
 	b.Lanes = LanesView{Lanes: l.Lanes, Queued: l.Queued, Bytes: l.Bytes, InFlight: l.InFlight, Backlog: l.Backlog, Open: l.Open, HalfOpen: l.HalfOpen}
+	return out, nil
+}
+
+type laneOut struct {
+	Body struct {
+		Here     bool   `json:"here" doc:"This node has a lane for the endpoint"`
+		Queued   int    `json:"queued" doc:"Deliveries in memory"`
+		InFlight int    `json:"in_flight" doc:"Requests"`
+		Breaker  string `json:"breaker" enum:"closed,open,half_open" doc:"open: nothing is sent for a moment, after 10 failures in a row; half_open: one request at a time finds out"`
+		Until    stamp  `json:"open_until"`
+	}
+}
+
+func (s *server) lane(ctx context.Context, c *call, in *ByWebhook) (*laneOut, error) {
+	ep, err := s.endpoint(ctx, c, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	l, here := s.e.LaneStats(ep.Key)
+	out := &laneOut{}
+	b := &out.Body
+	b.Here, b.Queued, b.InFlight, b.Breaker, b.Until = here, l.Queued, l.InFlight, l.Breaker, stamp(l.Until)
 	return out, nil
 }

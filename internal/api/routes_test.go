@@ -46,7 +46,7 @@ func TestEveryRouteSucceeds(t *testing.T) {
 		{"POST", "/v1/events/batch", `{"events":[{"type":"a","data":null},{"type":"a"}]}`},
 		{"GET", "/v1/webhooks?enabled=true&scope=platform", ""}, {"GET", h, ""}, {"PATCH", h, `{"description":"orders","limits":{"waits_ms":[10],"timeout_ms":2000}}`},
 		{"POST", h + "/rotate-secret", `{"overlap_hours":1.5}`}, {"DELETE", h + "/previous-secret", ""}, {"POST", h + "/test", ""},
-		{"GET", h + "/attempts", ""}, {"GET", h + "/stats?step_s=120", ""}, {"GET", h + "/deliveries/" + event, ""},
+		{"GET", h + "/attempts", ""}, {"GET", h + "/stats?step_s=120", ""}, {"GET", h + "/lane", ""}, {"GET", h + "/deliveries/" + event, ""},
 		{"GET", "/v1/deliveries?webhook_id=" + hook + "&status=dead", ""}, {"GET", "/v1/dead-letters", ""}, {"GET", "/v1/dead-letters/" + letter, ""},
 		{"POST", "/v1/dead-letters/replay", `{"ids":["` + letter + `"]}`}, {"POST", h + "/deliveries/" + event + "/replay", ""},
 		{"POST", h + "/replay", `{"since":"2020-01-01T00:00:00Z"}`}, {"GET", "/v1/replays?webhook_id=" + hook, ""},
@@ -99,7 +99,7 @@ func testATenantCantTell(t *testing.T, s *site) {
 	for _, c := range [][3]string{
 		{"GET", "/v1/webhooks/%s", hook}, {"PATCH", "/v1/webhooks/%s", hook}, {"DELETE", "/v1/webhooks/%s", hook}, {"POST", "/v1/webhooks/%s/rotate-secret", hook},
 		{"DELETE", "/v1/webhooks/%s/previous-secret", hook}, {"POST", "/v1/webhooks/%s/test", hook}, {"POST", "/v1/webhooks/%s/replay", hook},
-		{"GET", "/v1/webhooks/%s/attempts", hook}, {"GET", "/v1/webhooks/%s/stats", hook}, {"GET", "/v1/webhooks/%s/deliveries/" + event, hook},
+		{"GET", "/v1/webhooks/%s/attempts", hook}, {"GET", "/v1/webhooks/%s/stats", hook}, {"GET", "/v1/webhooks/%s/lane", hook}, {"GET", "/v1/webhooks/%s/deliveries/" + event, hook},
 		{"POST", "/v1/webhooks/%s/deliveries/" + event + "/replay", hook}, {"GET", "/v1/events/%s", event}, {"GET", "/v1/events/%s/deliveries", event},
 		{"GET", "/v1/events/%s/attempts", event}, {"GET", "/v1/deliveries?webhook_id=%s", hook}, {"GET", "/v1/dead-letters?webhook_id=%s", hook},
 		{"GET", "/v1/dead-letters/%s", letter}, {"GET", "/v1/replays/%s", job}, {"POST", "/v1/replays/%s/cancel", job}, {"GET", "/v1/replays?webhook_id=%s", hook},

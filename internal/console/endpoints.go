@@ -25,6 +25,8 @@ type endpoint struct {
 	Scope               word            `json:"scope"`
 	TenantID            word            `json:"tenant_id"`
 	PartnerID           word            `json:"partner_id"`
+	Target              string          `json:"target"`
+	SessionID           word            `json:"session_id"`
 	URL                 word            `json:"url"`
 	Description         word            `json:"description"`
 	EventTypes          []word          `json:"event_types"`
@@ -63,8 +65,14 @@ func (e endpoint) State() string {
 	return "healthy"
 }
 
+// Pulled tells an endpoint whose events wait in an inbox: it has no URL.
+func (e endpoint) Pulled() bool { return e.Target == "pull" }
+
 // Host is the URL without what is long in it.
 func (e endpoint) Host() string {
+	if e.Pulled() {
+		return "inbox " + string(e.ID)
+	}
 	u, err := url.Parse(string(e.URL))
 	if err != nil {
 		return string(e.URL)
@@ -150,6 +158,16 @@ type endpointPage struct {
 	Secret   string   // just made: shown this once
 	Rotated  bool
 	Latest   *attempt // the latest that failed, while it fails
+	Lane     lane
+}
+
+// lane is where the endpoint's lane stands on the node that serves the page.
+type lane struct {
+	Here     bool   `json:"here"`
+	Queued   int    `json:"queued"`
+	InFlight int    `json:"in_flight"`
+	Breaker  string `json:"breaker"`
+	Until    stamp  `json:"open_until"`
 }
 
 func (v *visit) endpointOf() (endpoint, error) {
@@ -161,6 +179,9 @@ func (v *visit) endpoint() error { return v.showEndpoint(http.StatusOK, endpoint
 func (v *visit) showEndpoint(status int, p endpointPage) error {
 	var err error
 	if p.Endpoint, err = v.endpointOf(); err != nil {
+		return err
+	}
+	if p.Lane, err = get[lane](v, "/v1/webhooks/"+seg(p.Endpoint.ID)+"/lane", nil); err != nil {
 		return err
 	}
 	q := only(v.r.URL.Query(), "cursor")

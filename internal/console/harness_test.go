@@ -326,6 +326,7 @@ func (s *site) world() world {
 	paused := s.hook(`{"url":"` + good.URL + `/paused","tenant_id":"acme"}`)
 	s.rest("PATCH", "/v1/webhooks/"+paused, `{"paused":true}`)
 	s.hook(`{"url":"` + good.URL + `/off","enabled":false}`)
+	s.hook(`{"target":"pull","event_types":["nothing"]}`)
 	for i := range 4 {
 		w.event = s.publish(`{"type":"order.paid","subjects":["order:` + string(rune('1'+i)) + `"],"data":{"amount":9007199254740993,"note":"paid"}}`)
 	}

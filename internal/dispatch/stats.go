@@ -1,5 +1,7 @@
 package dispatch
 
+import "time"
+
 // Stats is where the lanes stand at one moment.
 type Stats struct {
 	Lanes    int
@@ -32,4 +34,28 @@ func (d *Dispatcher) Stats() Stats {
 		}
 	}
 	return s
+}
+
+// LaneStats is where one endpoint's lane stands.
+type LaneStats struct {
+	Queued   int    // rows that it holds
+	InFlight int    // requests
+	Breaker  string // closed, open or half_open
+	Until    time.Time
+}
+
+// LaneStats looks at one lane; false: this process has none for the endpoint.
+func (d *Dispatcher) LaneStats(endpoint int64) (LaneStats, bool) {
+	l := d.lane(endpoint)
+	if l == nil {
+		return LaneStats{Breaker: "closed"}, false
+	}
+	now := d.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := LaneStats{Queued: len(l.queue), InFlight: l.running, Breaker: l.breaker.state(now)}
+	if s.Breaker == "open" {
+		s.Until = l.breaker.until
+	}
+	return s, true
 }
