@@ -95,7 +95,7 @@ func (v *visit) tenants() error {
 func (v *visit) saveTenant() error {
 	f := v.r.PostForm
 	in := map[string]any{"name": strings.TrimSpace(f.Get("name")), "partner_id": strings.TrimSpace(f.Get("partner_id"))}
-	err := error(nil)
+	var err error
 	if days := strings.TrimSpace(f.Get("events_days")); days != "" {
 		n, e := strconv.Atoi(days)
 		if e != nil {
@@ -146,7 +146,7 @@ func (v *visit) partners() error {
 func (v *visit) savePartner() error {
 	f := v.r.PostForm
 	id := strings.TrimSpace(f.Get("id"))
-	err := error(nil)
+	var err error
 	if id == "" {
 		err = refusedForm(map[string]string{"id": "is required"})
 	} else {

@@ -91,7 +91,7 @@ func (v *visit) saveType() error {
 	if f.Name == "" {
 		problems["name"] = "is required"
 	}
-	err := error(nil)
+	var err error
 	if len(problems) > 0 {
 		err = refusedForm(problems)
 	} else {

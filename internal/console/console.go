@@ -180,7 +180,7 @@ func (s *site) outside(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Method == http.MethodGet && r.URL.Path != s.base && r.URL.Path != s.base+"/" {
 		to += "?next=" + url.QueryEscape(r.URL.RequestURI())
 	}
-	http.Redirect(w, r, to, http.StatusSeeOther)
+	http.Redirect(w, r, to, http.StatusSeeOther) //nolint:gosec // to our own page; where it leads next is judged there
 }
 
 // redirect leads to a page of this site.

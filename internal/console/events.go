@@ -3,6 +3,7 @@ package console
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/url"
 	"strings"
@@ -109,7 +110,7 @@ func (v *visit) events() error {
 	status := http.StatusOK
 	if p.Problem == "" {
 		p.list, err = get[list[event]](v, "/v1/events", q)
-		if refused, ok := err.(*problem); ok && refused.Status == http.StatusBadRequest {
+		if refused, ok := errors.AsType[*problem](err); ok && refused.Status == http.StatusBadRequest {
 			p.Problem = refused.Detail
 		} else if err != nil {
 			return err

@@ -136,9 +136,9 @@ func spell(d time.Duration) string {
 	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"min", time.Minute}, {"s", time.Second}}
 	var out []string
 	for _, u := range units {
-		if n := d / u.d; n > 0 {
+		if n := int64(d / u.d); n > 0 {
 			out = append(out, fmt.Sprintf("%d %s", n, u.name))
-			d -= n * u.d
+			d %= u.d
 		} else if len(out) > 0 {
 			break
 		}
@@ -181,7 +181,7 @@ func sizeAny(size any) string {
 	case n >= 1<<10:
 		return strconv.FormatFloat(float64(n)/(1<<10), 'f', 1, 64) + " KiB"
 	}
-	return strconv.FormatInt(int64(n), 10) + " bytes"
+	return strconv.FormatInt(n, 10) + " bytes"
 }
 
 func plural(n int64, one, many string) string {

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"errors"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -177,17 +178,18 @@ func (v *visit) apply(o *lettersOutcome, ids []string) error {
 		Discarded  int `json:"discarded"`
 	}
 	err := v.ask(http.MethodPost, "/v1/dead-letters/"+o.Action, map[string][]string{"ids": ids}, &out)
-	refused, ok := err.(*problem)
-	switch {
-	case err == nil:
+	if err == nil {
 		o.Done += out.Queued + out.Discarded
 		o.Busy += out.InProgress
 		return nil
-	case !ok || refused.Status >= 500 || refused.Status == http.StatusUnauthorized:
+	}
+	refused, ok := errors.AsType[*problem](err)
+	if !ok || refused.Status >= 500 || refused.Status == http.StatusUnauthorized {
 		return err
-	case len(ids) == 1:
+	}
+	if len(ids) == 1 {
 		o.refuse(refused)
-		return nil
+		return nil //nolint:nilerr // the page tells of it
 	}
 	for _, id := range ids {
 		if err := v.apply(o, []string{id}); err != nil {

@@ -56,7 +56,7 @@ func (v *visit) stream() error {
 			if out.SetWriteDeadline(time.Now().Add(liveWrite)) != nil {
 				return errGone
 			}
-			if _, err := fmt.Fprint(v.w, text); err != nil || out.Flush() != nil {
+			if _, err := fmt.Fprint(v.w, text); err != nil || out.Flush() != nil { //nolint:gosec // html/template made the text
 				return errGone
 			}
 		}

@@ -14,7 +14,7 @@ import (
 // closed with the stream.
 func (b *browser) live(ctx context.Context) (status int, news chan string) {
 	b.s.t.Helper()
-	req, err := http.NewRequestWithContext(ctx, "GET", b.s.srv.URL+"/console/live", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, b.s.srv.URL+"/console/live", nil)
 	if err != nil {
 		b.s.t.Fatal(err)
 	}

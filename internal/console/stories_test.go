@@ -131,11 +131,11 @@ func TestBrowserTimesKeysAndHostileText(t *testing.T) {
 	b.open("/console/endpoints/" + hook)
 	b.wait(`!document.querySelector(".waiting")`)
 	want := ask[int](b, `[...document.querySelectorAll("a[href], button, input:not([type=hidden]), select, summary, [tabindex='0']")].filter(e => e.checkVisibility()).length`)
-	seen := ask[int](b, `new Promise(done => { window.seen = new Set(); document.addEventListener("focusin", e => seen.add(e.target)); done(0) })`)
+	ask[int](b, `new Promise(done => { window.seen = new Set(); document.addEventListener("focusin", e => seen.add(e.target)); done(0) })`)
 	for range 2 * want { // a date has a stop for each of its parts
 		b.do(chromedp.KeyEvent("\t"))
 	}
-	if seen = ask[int](b, `seen.size`); seen < want {
+	if seen := ask[int](b, `seen.size`); seen < want {
 		t.Errorf("the keyboard reaches %d of %d controls", seen, want)
 	}
 	b.quiet()

@@ -3,6 +3,7 @@ package console
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 )
 
@@ -39,7 +40,7 @@ func reason(code any, status int) string {
 	if status == 0 {
 		return s.what
 	}
-	return fmt.Sprintf("%s (%s)", strings.TrimSuffix(s.what, "."), strings.TrimSpace(fmt.Sprint(status)+" "+http.StatusText(status)))
+	return fmt.Sprintf("%s (%s)", strings.TrimSuffix(s.what, "."), strings.TrimSpace(strconv.Itoa(status)+" "+http.StatusText(status)))
 }
 
 // advice says what to do about it.
