@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +12,18 @@ import (
 
 	"github.com/surehook/surehook/client"
 )
+
+// publishOn publishes events until that fails: killed in the middle, whether the
+// last one was stored isn't known.
+func publishOn(ctx context.Context, api *client.Client, prefix string, accepted func(id string)) {
+	for i := 0; ; i++ {
+		id := fmt.Sprint(prefix, i)
+		if _, err := api.Publish(ctx, client.Event{ID: id, Type: "a", Data: []byte(`1`)}); err != nil {
+			return
+		}
+		accepted(id)
+	}
+}
 
 // A server that is killed while events come in and go out of an inbox loses none, and
 // a cursor goes on where it was.
@@ -36,15 +49,11 @@ func TestAKilledServerLosesNothingOfAnInbox(t *testing.T) {
 		enough, gone := make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(gone)
-			for i := 0; ; i++ {
-				id := fmt.Sprintf("evt_%d_%d", round, i)
-				if _, err := api.Publish(t.Context(), client.Event{ID: id, Type: "a", Data: []byte(`1`)}); err != nil {
-					return // killed in the middle: whether it was stored isn't known
-				}
-				if accepted[id] = true; i == each {
+			publishOn(t.Context(), api, fmt.Sprintf("evt_%d_", round), func(id string) {
+				if accepted[id] = true; id == fmt.Sprintf("evt_%d_%d", round, each) {
 					close(enough)
 				}
-			}
+			})
 		}()
 		for n := 0; n < each/2; { // read and acknowledge some, while more come in
 			p, err := api.Pull(t.Context(), client.WebhookInbox(hook), client.PullInput{Cursor: cursor, Limit: 7, Wait: 10 * time.Second})
@@ -70,7 +79,7 @@ func TestAKilledServerLosesNothingOfAnInbox(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for {
+	for more := true; more; {
 		p, err := api.Pull(t.Context(), client.WebhookInbox(hook), client.PullInput{Cursor: cursor})
 		if err != nil {
 			t.Fatal(err)
@@ -78,9 +87,7 @@ func TestAKilledServerLosesNothingOfAnInbox(t *testing.T) {
 		for _, it := range p.Items {
 			seen[it.ID]++
 		}
-		if cursor = p.Next; len(p.Items) == 0 {
-			break
-		}
+		cursor, more = p.Next, len(p.Items) > 0
 	}
 	for id := range accepted {
 		if seen[id] == 0 {
