@@ -63,8 +63,7 @@ func TestAKilledServerLosesNothingOfAnInbox(t *testing.T) {
 			for _, it := range p.Items {
 				seen[it.ID]++
 			}
-			n += len(p.Items)
-			cursor = p.Next
+			n, cursor = n+len(p.Items), p.Next
 		}
 		<-enough
 		if err := s.cmd.Process.Signal(syscall.SIGKILL); err != nil {
