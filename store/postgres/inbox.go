@@ -82,7 +82,7 @@ func (s *Store) Pull(ctx context.Context, inbox, after int64, limit, maxBytes in
 	if !fresh {
 		return s.withoutErased(ctx, out)
 	}
-	if _, err := s.number(ctx, inbox, limit); err != nil {
+	if _, err := s.number(ctx, inbox, max(limit, row.NumberStep)); err != nil {
 		return surehook.Pulled{}, err
 	}
 	if err := s.read(ctx, func(tx pgx.Tx) (err error) {
@@ -175,15 +175,20 @@ func scanItem(r pgx.CollectableRow) (surehook.Item, error) {
 
 // Numbered implements surehook.Inboxes.
 func (s *Store) Numbered(ctx context.Context, inbox, upTo int64, limit int) ([]surehook.Delivery, error) {
-	last, err := find(ctx, s, "inbox", pgx.RowTo[int64], `SELECT last FROM surehook.inboxes WHERE key = $1`, inbox)
-	if err == nil && upTo > last {
-		err = row.ErrNumber
-	}
-	if err != nil {
-		return nil, err
-	}
-	return list(ctx, s, scanDelivery, `SELECT event_key, endpoint_key, id, attempt, first_attempt FROM surehook.pending
-		WHERE inbox = $1 AND number <= $2 ORDER BY number LIMIT $3`, inbox, upTo, limit)
+	var out []surehook.Delivery
+	err := s.read(ctx, func(tx pgx.Tx) error {
+		last, err := one(ctx, tx, "inbox", pgx.RowTo[int64], s.q(`SELECT last FROM surehook.inboxes WHERE key = $1`), inbox)
+		if err == nil && upTo > last {
+			err = row.ErrNumber
+		}
+		if err != nil {
+			return err
+		}
+		out, err = collect(ctx, tx, scanDelivery, s.q(`SELECT event_key, endpoint_key, id, attempt, first_attempt FROM surehook.pending
+			WHERE inbox = $1 AND number <= $2 ORDER BY number LIMIT $3`), inbox, upTo, limit)
+		return err
+	})
+	return out, err
 }
 
 // overBound finds the highest number of what is over an inbox's bound: inbox, events,
@@ -199,9 +204,12 @@ func (s *Store) Trim(ctx context.Context, inbox int64, b *surehook.InboxBound, c
 		if err != nil {
 			return err
 		}
+		if more = b != nil && n == int64(limit); more {
+			return nil // the bound is looked at once all have their numbers
+		}
 		upTo := maxKey
 		if b != nil {
-			if err := tx.QueryRow(ctx, s.q(overBound), inbox, orMost(b.Events), orMost(b.Bytes)).Scan(&upTo); err != nil {
+			if upTo, err = s.overBound(ctx, tx, inbox, b); err != nil || upTo == 0 {
 				return err
 			}
 		}
@@ -218,6 +226,18 @@ func (s *Store) Trim(ctx context.Context, inbox int64, b *surehook.InboxBound, c
 		return s.endRows(ctx, tx, rows, code, now)
 	})
 	return ended, more, err
+}
+
+// overBound finds the highest number of what is over an inbox's bound; 0: nothing is.
+// Mostly the sums say so.
+func (s *Store) overBound(ctx context.Context, tx pgx.Tx, inbox int64, b *surehook.InboxBound) (upTo int64, err error) {
+	var events, bytes int64
+	if err := tx.QueryRow(ctx, s.q(`SELECT count(*), coalesce(sum(size), 0) FROM surehook.pending WHERE inbox = $1`), inbox).Scan(&events, &bytes); err != nil ||
+		(events <= orMost(b.Events) && bytes <= orMost(b.Bytes)) {
+		return 0, err
+	}
+	err = tx.QueryRow(ctx, s.q(overBound), inbox, orMost(b.Events), orMost(b.Bytes)).Scan(&upTo)
+	return upTo, err
 }
 
 func orMost(bound int64) int64 {

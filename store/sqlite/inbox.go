@@ -72,7 +72,7 @@ func (s *Store) Pull(ctx context.Context, inbox, after int64, limit, maxBytes in
 	})
 	if err == nil && fresh == 1 {
 		err = s.write(limit, func(c *conn) error {
-			_, err := s.number(c, inbox, limit)
+			_, err := s.number(c, inbox, max(limit, row.NumberStep))
 			return err
 		})
 		if err == nil {
@@ -190,9 +190,12 @@ func (s *Store) Trim(_ context.Context, inbox int64, b *surehook.InboxBound, cod
 		if err != nil {
 			return err
 		}
+		if more = b != nil && n == limit; more {
+			return nil // the bound is looked at once all have their numbers
+		}
 		upTo := int64(math.MaxInt64)
 		if b != nil {
-			if upTo, err = c.int64(overBound, inbox, orMost(b.Events), orMost(b.Bytes)); err != nil {
+			if upTo, err = c.overBound(inbox, b); err != nil || upTo == 0 {
 				return err
 			}
 		}
@@ -204,6 +207,16 @@ func (s *Store) Trim(_ context.Context, inbox int64, b *surehook.InboxBound, cod
 		return s.end(c, rows, code, s.now(), true, 1)
 	})
 	return ended, more, err
+}
+
+// overBound finds the highest number of what is over an inbox's bound; 0: nothing is.
+// Mostly the sums say so.
+func (c *conn) overBound(inbox int64, b *surehook.InboxBound) (int64, error) {
+	within, err := c.int64(`SELECT count(*) <= ? AND ifnull(sum(size), 0) <= ? FROM pending WHERE inbox = ?`, orMost(b.Events), orMost(b.Bytes), inbox)
+	if err != nil || within == 1 {
+		return 0, err
+	}
+	return c.int64(overBound, inbox, orMost(b.Events), orMost(b.Bytes))
 }
 
 func orMost(bound int64) int64 {

@@ -233,7 +233,6 @@ func inboxRows(e *env) {
 	ep := e.endpoint(own)
 	e.publish(false, ep)
 	e.publish(false, ep)
-	e.pull(ep.Key, 0, 1)
 	due, err := e.s.Due(e.ctx)
 	e.ok(err)
 	e.same("what has no number is due", len(due), 1)

@@ -25,3 +25,7 @@ func TooManyWatch() error {
 
 // ErrNumber refuses a number that an inbox hasn't given out.
 var ErrNumber = surehook.Errorf(surehook.CursorExpired, "the inbox hasn't come to this cursor")
+
+// NumberStep is how many rows of an inbox get their numbers at once, where so many
+// have come: more than a small page needs, so that the next ones find theirs.
+const NumberStep = 1000
