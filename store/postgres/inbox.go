@@ -43,6 +43,9 @@ const newRows = `SELECT p.event_key, p.endpoint_key, p.due, p.sequence FROM sure
 		AND due <= (SELECT surehook.clock()) ORDER BY due, sequence, event_key LIMIT $2 FOR UPDATE SKIP LOCKED) p
 	WHERE e.inbox = $1 AND e.inbox <> 0 AND NOT e.deleted ORDER BY p.due, p.sequence, p.event_key, p.endpoint_key LIMIT $2`
 
+// presorted has rows sorted as far as they are read, and not all that wait each time.
+const presorted = `, set_config('enable_sort', 'off', true)`
+
 const (
 	lockInbox  = `SELECT last FROM surehook.inboxes WHERE key = $1 FOR NO KEY UPDATE`
 	numberRows = `WITH c AS MATERIALIZED (` + newRows + `), n AS (
@@ -126,7 +129,7 @@ func (s *Store) number(ctx context.Context, inbox int64, limit int) (n int64, er
 // was had.
 func (s *Store) numberIn(ctx context.Context, tx pgx.Tx, inbox int64, limit int) (n int64, err error) {
 	b := &pgx.Batch{}
-	b.Queue(inOrder)
+	b.Queue(inOrder + presorted)
 	there := false
 	b.Queue(s.q(lockInbox), inbox).Query(func(rows pgx.Rows) error {
 		there = rows.Next()

@@ -1,9 +1,12 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
+	"slices"
+	"time"
 
 	"github.com/ncruces/go-sqlite3"
 
@@ -46,8 +49,8 @@ const (
 	// newOf are rows of an inbox that have no number yet.
 	newOf = ` FROM endpoints e CROSS JOIN pending p ON p.endpoint_key = e.key AND p.owner IS NULL AND p.due <= ?2
 		WHERE e.inbox = ?1 AND e.inbox <> 0 AND e.deleted = 0`
-	newRows = `SELECT p.event_key, p.endpoint_key, ifnull((SELECT length(v.data) FROM events v WHERE v.key = p.event_key), 0)` + newOf + `
-		ORDER BY p.due, p.event_key, p.endpoint_key LIMIT ?3`
+	newRows = `SELECT p.event_key, p.due, ifnull((SELECT length(v.data) FROM events v WHERE v.key = p.event_key), 0)
+		FROM pending p WHERE p.endpoint_key = ? AND p.owner IS NULL AND p.due <= ? ORDER BY p.due, p.event_key LIMIT ?`
 	numberRow = `UPDATE pending SET inbox = ?, number = ?, size = ?, due = ? WHERE event_key = ? AND endpoint_key = ?`
 
 	inboxPage = `SELECT p.number, p.id, p.endpoint_key, p.attempt, p.first_attempt, ` + eventColumns + `, e.data
@@ -91,12 +94,8 @@ func (s *Store) number(c *conn, inbox int64, limit int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	type fresh struct{ event, endpoint, size int64 }
-	var rows []fresh
-	if err := c.each(newRows, []any{inbox, s.now(), limit}, func(st *sqlite3.Stmt) error {
-		rows = append(rows, fresh{st.ColumnInt64(0), st.ColumnInt64(1), st.ColumnInt64(2)})
-		return nil
-	}); err != nil || len(rows) == 0 {
+	rows, err := unnumbered(c, inbox, s.now(), limit)
+	if err != nil || len(rows) == 0 {
 		return 0, err
 	}
 	for i, r := range rows {
@@ -106,6 +105,31 @@ func (s *Store) number(c *conn, inbox int64, limit int) (int, error) {
 	}
 	_, err = c.exec(`UPDATE inboxes SET last = ? WHERE key = ?`, last+int64(len(rows)), inbox)
 	return len(rows), err
+}
+
+// fresh is a row without a number.
+type fresh struct{ event, endpoint, due, size int64 }
+
+// unnumbered gives the first rows that have no number yet, of all endpoints that feed
+// an inbox: of each as many, by its index.
+func unnumbered(c *conn, inbox int64, now time.Time, limit int) ([]fresh, error) {
+	endpoints, err := c.int64s(`SELECT key FROM endpoints WHERE inbox = ? AND inbox <> 0 AND deleted = 0`, inbox)
+	if err != nil {
+		return nil, err
+	}
+	var rows []fresh
+	for _, endpoint := range endpoints {
+		if err := c.each(newRows, []any{endpoint, now, limit}, func(st *sqlite3.Stmt) error {
+			rows = append(rows, fresh{event: st.ColumnInt64(0), endpoint: endpoint, due: st.ColumnInt64(1), size: st.ColumnInt64(2)})
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(rows, func(a, b fresh) int {
+		return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.event, b.event), cmp.Compare(a.endpoint, b.endpoint))
+	})
+	return rows[:min(limit, len(rows))], nil
 }
 
 func lastNumber(c *conn, inbox int64) (last int64, err error) {
