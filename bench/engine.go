@@ -25,7 +25,8 @@ type rig struct {
 	store     surehook.Store
 	e         *engine.Engine
 	dir       string
-	schema    string // in PostgreSQL
+	schema    string       // in PostgreSQL
+	back      atomic.Int64 // how far the clock of SQLite is behind
 	delivered atomic.Int64
 	done      chan struct{} // a token a delivery that counted
 }
@@ -48,7 +49,7 @@ func newNode(ctx context.Context, s scenario, schema string, key []byte, first b
 	}
 	r := &rig{dir: dir, schema: schema, done: make(chan struct{}, window)}
 	if s.Database == "" {
-		r.store, err = sqlite.Open(ctx, filepath.Join(dir, "bench.db"), sqlite.Options{})
+		r.store, err = sqlite.Open(ctx, filepath.Join(dir, "bench.db"), sqlite.Options{Now: func() time.Time { return time.Now().Add(-time.Duration(r.back.Load())) }})
 	} else {
 		r.store, err = postgres.Open(ctx, s.Database, postgres.Options{Schema: schema})
 	}

@@ -20,7 +20,11 @@ type historyFigures struct {
 	Pruned  float64 `json:"pruned_per_s"`
 }
 
-const historyRounds = 5
+const (
+	historyRounds = 5
+	maxHistory    = 1_000_000 // on SQLite
+	historyAge    = 35 * 24 * time.Hour
+)
 
 // engineHistory fills s.Pending finished events of one endpoint, 40 to 31 days
 // old, then measures publish to arrival without and with retention at work.
@@ -34,7 +38,11 @@ func engineHistory(ctx context.Context, s scenario) (any, error) {
 }
 
 func (r *rig) history(ctx context.Context, s scenario) (historyFigures, error) {
-	if err := r.finished(ctx, s.Database, s.Pending); err != nil {
+	fill := r.delivers
+	if s.Database != "" {
+		fill = func(ctx context.Context, n int) error { return r.finished(ctx, s.Database, n) }
+	}
+	if err := fill(ctx, s.Pending); err != nil {
 		return historyFigures{}, err
 	}
 	s.Pending = 0
@@ -79,6 +87,48 @@ func (r *rig) whilePruning(ctx context.Context, s scenario) (figures, float64, e
 	close(stop)
 	err = errors.Join(err, <-done)
 	return f, float64(pruned) / time.Since(start).Seconds(), err
+}
+
+// delivers has the store accept and record events at a time long ago.
+func (r *rig) delivers(ctx context.Context, n int) error {
+	eps, err := r.store.ListEndpoints(ctx, surehook.EndpointFilter{}, surehook.Page{Limit: 1})
+	if err != nil {
+		return err
+	}
+	_, version, err := r.store.Changes(ctx, 0)
+	if err != nil {
+		return err
+	}
+	r.back.Store(int64(historyAge))
+	defer r.back.Store(0)
+	at := time.Now().Add(-historyAge)
+	const batch = 500
+	for done := 0; done < n; done += batch {
+		items, outcomes := make([]surehook.Append, batch), make([]surehook.Outcome, batch)
+		for i := range items {
+			items[i] = surehook.Append{Event: &surehook.Event{ID: r.e.NewID("evt"), Type: "bench.0", OccurredAt: at, Data: []byte(`{"n":1}`)},
+				Targets: []surehook.Target{{EndpointKey: eps[0].Key, Owned: true}}}
+		}
+		got, err := r.store.Append(ctx, version, items)
+		if err != nil {
+			return err
+		}
+		for i, a := range got {
+			if a.Err != nil {
+				return a.Err
+			}
+			d := a.Deliveries[0]
+			outcomes[i] = surehook.Outcome{Delivery: d, Decision: surehook.Finish, Version: eps[0].Version, Attempt: &surehook.Attempt{ID: r.e.NewID("dlv"),
+				EventKey: d.EventKey, EndpointKey: d.EndpointKey, Number: 1, Status: surehook.AttemptSucceeded, HTTPStatus: 200, CreatedAt: at, Duration: 5 * time.Millisecond}}
+		}
+		if _, err := r.store.Record(ctx, outcomes, nil); err != nil {
+			return err
+		}
+		if done%100_000 == 0 {
+			progress("history: %d finished events", done)
+		}
+	}
+	return nil
 }
 
 // finished writes events that were delivered long ago, straight into the tables.

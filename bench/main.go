@@ -34,7 +34,7 @@ func main() {
 	flag.BoolVar(&o.quick, "quick", false, "the main figures, in under a minute")
 	flag.BoolVar(&o.json, "json", false, "print one JSON object")
 	flag.BoolVar(&o.postgres, "postgres", false, "measure PostgreSQL as well, on a server of our own")
-	flag.IntVar(&o.history, "history", 0, "with --postgres: finished events to fill in, and retention to remove them (10000000 takes some minutes and 10 GB)")
+	flag.IntVar(&o.history, "history", 0, "finished events to fill in, and retention to remove them (10000000 takes some minutes and 10 GB; on SQLite a million at most); with --quick little else")
 	flag.IntVar(&o.rounds, "rounds", 5, "alternating rounds of each comparison")
 	flag.IntVar(&o.size, "size", 1024, "bytes of a body")
 	flag.StringVar(&role, "role", "", "internal: what a child process does")

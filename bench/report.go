@@ -18,7 +18,7 @@ type report struct {
 	Nodes    []nodesRow   `json:"nodes,omitempty"`
 	SQL      float64      `json:"sql_publish_per_s,omitempty"`
 	Many     []manyRow    `json:"endpoints_10000,omitempty"`
-	History  *historyRow  `json:"history,omitempty"`
+	History  []historyRow `json:"history,omitempty"`
 }
 
 // nodesRow is several nodes on one database.
@@ -27,9 +27,10 @@ type nodesRow struct {
 	PerS  float64 `json:"per_s"`
 }
 
-// historyRow is a database that holds many finished events.
+// historyRow is a store that holds many finished events.
 type historyRow struct {
-	Events int `json:"events"`
+	Store  string `json:"store"`
+	Events int    `json:"events"`
 	historyFigures
 }
 
@@ -116,8 +117,8 @@ func (b *bench) table() {
 	for _, m := range r.Many {
 		row(m.Store+", 10,000 endpoints", "%.0f/s, %.0f MB", m.PerS, m.RSS)
 	}
-	if h := r.History; h != nil {
-		row(fmt.Sprintf("PostgreSQL, %d finished events in the tables", h.Events), "p95 %.1f ms; %.1f ms while retention removes %.0f events a second", h.P95, h.Pruning, h.Pruned)
+	for _, h := range r.History {
+		row(fmt.Sprintf("%s, %d finished events in the tables", h.Store, h.Events), "p95 %.1f ms; %.1f ms while retention removes %.0f events a second", h.P95, h.Pruning, h.Pruned)
 	}
 	row("accepted and lost", "%d", r.Lost)
 }

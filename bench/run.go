@@ -43,6 +43,9 @@ func run(ctx context.Context, o options) error {
 	if !o.quick {
 		steps = append(steps, b.hundred, b.rest, b.loads, b.many, b.cluster, b.backlog, b.old)
 	}
+	if o.quick && o.history > 0 {
+		steps = []func(context.Context) error{b.rates, b.old}
+	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			return err
@@ -276,16 +279,21 @@ func (b *bench) cluster(ctx context.Context) error {
 
 // old measures beside many finished events, and while retention removes them.
 func (b *bench) old(ctx context.Context) error {
-	if b.history == 0 || len(b.stores) < 2 {
+	if b.history == 0 {
 		return nil
 	}
-	s := b.base(1)
-	s.Database, s.PerS, s.Pending, s.RunMs = b.stores[1].dsn, b.rep.Postgres.PerS*0.2, b.history, 10_000
-	f, err := in[historyFigures](ctx, "history", s)
-	if err != nil {
-		return err
+	for _, st := range b.stores {
+		s := b.base(1)
+		s.Database, s.PerS, s.Pending, s.RunMs = st.dsn, (*st.report(&b.rep)).PerS*0.2, b.history, 10_000
+		if st.dsn == "" { // they are written as others are
+			s.Pending, s.RunMs = min(s.Pending, maxHistory), 4_000
+		}
+		f, err := in[historyFigures](ctx, "history", s)
+		if err != nil {
+			return err
+		}
+		b.rep.History = append(b.rep.History, historyRow{Store: st.name, Events: s.Pending, historyFigures: f})
+		progress("%s, %d finished events: p95 %.2f ms, while retention removes %.0f/s: %.2f ms", st.name, s.Pending, f.P95, f.Pruned, f.Pruning)
 	}
-	b.rep.History = &historyRow{Events: b.history, historyFigures: f}
-	progress("%d finished events: p95 %.2f ms, while retention removes %.0f/s: %.2f ms", b.history, f.P95, f.Pruned, f.Pruning)
 	return nil
 }
