@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -16,23 +17,37 @@ import (
 	"github.com/surehook/surehook/engine"
 	"github.com/surehook/surehook/internal/config"
 	"github.com/surehook/surehook/internal/dispatch"
+	"github.com/surehook/surehook/internal/pgserver"
 	"github.com/surehook/surehook/internal/seal"
-	"github.com/surehook/surehook/store/sqlite"
 )
 
-// filled makes a data directory with n endpoints, and gives their secrets.
-func filled(t *testing.T, n int) (config.Config, map[string]string) {
+func TestMain(m *testing.M) { os.Exit(pgserver.Main(m)) }
+
+// onBoth runs a test with each of the stores.
+func onBoth(t *testing.T, f func(t *testing.T, database string)) {
+	t.Run("SQLite", func(t *testing.T) { f(t, "") })
+	t.Run("PostgreSQL", func(t *testing.T) { f(t, pgserver.Database(t)) })
+}
+
+func mustOpen(t *testing.T, cfg config.Config) surehook.Store {
+	t.Helper()
+	store, err := openStore(t.Context(), cfg, slog.New(slog.DiscardHandler), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// filled makes a store with n endpoints, and gives their secrets.
+func filled(t *testing.T, database string, n int) (config.Config, map[string]string) {
 	t.Helper()
 	cfg := config.Default()
-	cfg.Data = t.TempDir()
+	cfg.Data, cfg.Database = t.TempDir(), database
 	keys, err := masterKeys(cfg, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := sqlite.Open(t.Context(), filepath.Join(cfg.Data, StoreFile), sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := mustOpen(t, cfg)
 	e, err := engine.New(engine.Options{Store: store, MasterKeys: keys, MaxWebhooks: -1,
 		AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}})
 	if err != nil {
@@ -68,10 +83,7 @@ func checkSecrets(t *testing.T, cfg config.Config, want map[string]string, keysL
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := sqlite.Open(t.Context(), filepath.Join(cfg.Data, StoreFile), sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := mustOpen(t, cfg)
 	defer func() { _ = store.Close() }()
 	eps, err := store.ListEndpoints(t.Context(), surehook.EndpointFilter{}, surehook.Page{Limit: 1000})
 	if err != nil || len(eps) != len(want) {
@@ -87,8 +99,10 @@ func checkSecrets(t *testing.T, cfg config.Config, want map[string]string, keysL
 	}
 }
 
-func TestRotateMaster(t *testing.T) {
-	cfg, secrets := filled(t, 20)
+func TestRotateMaster(t *testing.T) { onBoth(t, testRotateMaster) }
+
+func testRotateMaster(t *testing.T, database string) {
+	cfg, secrets := filled(t, database, 20)
 	before, err := seal.ReadKeys(filepath.Join(cfg.Data, KeyFile))
 	if err != nil {
 		t.Fatal(err)
@@ -114,8 +128,10 @@ func TestRotateMaster(t *testing.T) {
 
 // The key of the deterministic ids is another secret under the master key: after a
 // rotation it is the same, and the old key opens it no longer.
-func TestRotateMasterKeepsTheKeyOfIDs(t *testing.T) {
-	cfg, _ := filled(t, 1)
+func TestRotateMasterKeepsTheKeyOfIDs(t *testing.T) { onBoth(t, testRotateMasterKeepsTheKeyOfIDs) }
+
+func testRotateMasterKeepsTheKeyOfIDs(t *testing.T, database string) {
+	cfg, _ := filled(t, database, 1)
 	read := func() (key, sealed []byte) {
 		t.Helper()
 		keys, err := seal.ReadKeys(filepath.Join(cfg.Data, KeyFile))
@@ -126,10 +142,7 @@ func TestRotateMasterKeepsTheKeyOfIDs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		store, err := sqlite.Open(t.Context(), filepath.Join(cfg.Data, StoreFile), sqlite.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := mustOpen(t, cfg)
 		defer func() { _ = store.Close() }()
 		key, err = ring.Setting(t.Context(), store, seal.EventIDKey, false)
 		if err != nil {
@@ -152,7 +165,11 @@ func TestRotateMasterKeepsTheKeyOfIDs(t *testing.T) {
 }
 
 func TestRotateMasterGoesOnWhereItWasInterrupted(t *testing.T) {
-	cfg, secrets := filled(t, 200)
+	onBoth(t, testRotateMasterGoesOnWhereItWasInterrupted)
+}
+
+func testRotateMasterGoesOnWhereItWasInterrupted(t *testing.T, database string) {
+	cfg, secrets := filled(t, database, 200)
 	ctx, cancel := context.WithCancel(t.Context())
 	first, err := RotateMaster(ctx, cfg, false, nil, func(done, _ int) {
 		if done == 40 {
@@ -171,11 +188,12 @@ func TestRotateMasterGoesOnWhereItWasInterrupted(t *testing.T) {
 }
 
 func TestRotateMasterKeepsAKeyThatIsStillNeeded(t *testing.T) {
-	cfg, _ := filled(t, 3)
-	store, err := sqlite.Open(t.Context(), filepath.Join(cfg.Data, StoreFile), sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	onBoth(t, testRotateMasterKeepsAKeyThatIsStillNeeded)
+}
+
+func testRotateMasterKeepsAKeyThatIsStillNeeded(t *testing.T, database string) {
+	cfg, _ := filled(t, database, 3)
+	store := mustOpen(t, cfg)
 	eps, err := store.ListEndpoints(t.Context(), surehook.EndpointFilter{}, surehook.Page{Limit: 10})
 	if err != nil {
 		t.Fatal(err)
@@ -197,11 +215,12 @@ func TestRotateMasterKeepsAKeyThatIsStillNeeded(t *testing.T) {
 }
 
 func TestRotateMasterNeedsAStoppedServer(t *testing.T) {
-	cfg, _ := filled(t, 1)
-	store, err := sqlite.Open(t.Context(), filepath.Join(cfg.Data, StoreFile), sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	onBoth(t, testRotateMasterNeedsAStoppedServer)
+}
+
+func testRotateMasterNeedsAStoppedServer(t *testing.T, database string) {
+	cfg, _ := filled(t, database, 1)
+	store := mustOpen(t, cfg)
 	defer func() { _ = store.Close() }()
 	if _, err := RotateMaster(t.Context(), cfg, false, nil, nil); err == nil {
 		t.Error("rotated beside a running server")
