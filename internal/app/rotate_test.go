@@ -10,6 +10,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -227,5 +229,21 @@ func testRotateMasterNeedsAStoppedServer(t *testing.T, database string) {
 	}
 	if keys, err := seal.ReadKeys(filepath.Join(cfg.Data, KeyFile)); err != nil || len(keys) != 1 {
 		t.Error("the key file was touched", err)
+	}
+}
+
+// A data folder that can't be written is an error that says so, and what to do.
+func TestADataFolderThatCantBeWritten(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("it takes a folder that root can't write in either")
+	}
+	cfg := config.Default()
+	cfg.Data = "/sys/surehook"
+	store, err := openStore(t.Context(), cfg, slog.New(slog.DiscardHandler), nil)
+	if err == nil {
+		_ = store.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "/sys/surehook can't be written") || !strings.Contains(err.Error(), "--data") {
+		t.Errorf("%v", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/surehook/surehook"
@@ -33,8 +34,15 @@ func openStore(ctx context.Context, cfg config.Config, log *slog.Logger, batch f
 	if cfg.Sync == "normal" {
 		sync = sqlite.Normal
 	}
-	return sqlite.Open(ctx, filepath.Join(cfg.Data, StoreFile), sqlite.Options{Sync: sync, Logger: log,
+	store, err := sqlite.Open(ctx, filepath.Join(cfg.Data, StoreFile), sqlite.Options{Sync: sync, Logger: log,
 		OnBatch: func(b sqlite.BatchStats) { batch(b.Jobs, b.Duration, b.Err) }})
+	switch {
+	case errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS):
+		return nil, fmt.Errorf("the data folder %s can't be written; make it writable, or name another with --data: %w", cfg.Data, err)
+	case err != nil:
+		return nil, err
+	}
+	return store, nil
 }
 
 // masterKeys finds the keys that seal secrets: given, in a file, or made. used
