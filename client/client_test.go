@@ -147,6 +147,7 @@ func TestEveryRouteHasAMethod(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	reads(t, c, hook.ID, ev.ID)
+	pulls(t, c)
 	changes(t, c, hook.ID, ev.ID, letters[0].ID)
 	for _, pattern := range s.all {
 		if !s.seen[pattern] {
@@ -169,11 +170,62 @@ func reads(t *testing.T, c *client.Client, hook, ev string) {
 			t.Errorf("%s: %d rows", name, n)
 		}
 	}
+	if o := must[client.Overview](t)(c.Overview(ctx)); o.DeadLetters != 1 || o.Webhooks.Failing != 1 {
+		t.Errorf("%+v", o)
+	}
+	if l := must[client.Lane](t)(c.Lane(ctx, hook)); l.Breaker != "closed" {
+		t.Errorf("%+v", l)
+	}
+	if b := must[[]client.StatsBucket](t)(c.AllStats(ctx, time.Now().Add(-time.Hour), time.Time{}, time.Minute)); len(b) == 0 {
+		t.Error("no statistics")
+	}
+	if s := must[client.System](t)(c.System(ctx)); s.Version != "test" || s.Nodes != 1 {
+		t.Errorf("%+v", s)
+	}
+	if u := must[client.CheckedURL](t)(c.CheckURL(ctx, "ftp://example.com")); u.Allowed || u.Reason == "" {
+		t.Errorf("%+v", u)
+	}
+	if l := must[client.PortalLink](t)(c.CreatePortalLink(ctx, client.PortalLinkInput{TenantID: "acme"})); !strings.Contains(l.URL, "token=") {
+		t.Errorf("%+v", l)
+	}
+	if p := must[[]client.SentinelProvider](t)(c.SentinelProviders(ctx)); len(p) == 0 || must[client.SentinelProvider](t)(c.SentinelProvider(ctx, p[0].Slug)).Slug != p[0].Slug {
+		t.Errorf("%+v", p)
+	}
 	if err := c.Ready(ctx); err != nil {
 		t.Error(err)
 	}
 	if v := must[string](t)(c.Version(ctx)); v != "test" {
 		t.Errorf("version %q", v)
+	}
+}
+
+// pulls reads the inboxes of a webhook and of a session.
+func pulls(t *testing.T, c *client.Client) {
+	t.Helper()
+	ctx := t.Context()
+	hook := must[client.Webhook](t)(c.CreateWebhook(ctx, client.WebhookInput{Target: "pull", Subjects: []string{"pulled"}}))
+	must[client.Session](t)(c.OpenSession(ctx, "agent", false))
+	ev := must[client.Receipt](t)(c.Publish(ctx, client.Event{Type: "pulled", Subjects: []string{"pulled"}, Data: json.RawMessage(`1`)}))
+	p := must[client.PullPage](t)(c.Pull(ctx, client.WebhookInbox(hook.ID), client.PullInput{Wait: time.Minute}))
+	if len(p.Items) != 1 || p.Items[0].ID != ev.ID {
+		t.Fatalf("%+v", p)
+	}
+	if n := must[int](t)(c.Ack(ctx, client.WebhookInbox(hook.ID), p.Next)); n != 1 {
+		t.Errorf("%d acknowledged", n)
+	}
+	if i := must[client.InboxState](t)(c.InboxState(ctx, hook.ID)); i.Events != 0 {
+		t.Errorf("%+v", i)
+	}
+	empty := must[client.PullPage](t)(c.Pull(ctx, client.SessionInbox("agent", ""), client.PullInput{}))
+	must[int](t)(c.Ack(ctx, client.SessionInbox("agent", ""), empty.Next))
+	if s := must[client.Session](t)(c.Session(ctx, "agent")); !s.Alive || len(collect(t, c.Sessions(ctx, ""))) != 1 {
+		t.Errorf("%+v", s)
+	}
+	if err := c.CloseSession(ctx, "agent"); err != nil {
+		t.Error(err)
+	}
+	if err := c.DeleteWebhook(ctx, hook.ID); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -193,10 +194,14 @@ type StatsBucket struct {
 
 // Stats sums an endpoint's attempts over time.
 func (c *Client) Stats(ctx context.Context, webhook string, since, until time.Time, step time.Duration) ([]StatsBucket, error) {
+	out, err := get[page[StatsBucket]](ctx, c, "/v1/webhooks/"+seg(webhook)+"/stats", window(since, until, step))
+	return out.Items, err
+}
+
+func window(since, until time.Time, step time.Duration) url.Values {
 	q := values("since", at(since), "until", at(until))
 	if step > 0 {
 		q.Set("step_s", strconv.Itoa(int(step.Seconds())))
 	}
-	out, err := get[page[StatsBucket]](ctx, c, "/v1/webhooks/"+seg(webhook)+"/stats", q)
-	return out.Items, err
+	return q
 }

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"iter"
 	"net/http"
 	"strconv"
 	"time"
@@ -100,6 +101,17 @@ type Session struct {
 // another one where it has ended.
 func (c *Client) OpenSession(ctx context.Context, id string, anew bool) (Session, error) {
 	return send[Session](ctx, c, http.MethodPut, "/v1/sessions/"+seg(id), map[string]bool{"anew": anew})
+}
+
+// Session reads a session of the key's scope.
+func (c *Client) Session(ctx context.Context, id string) (Session, error) {
+	return get[Session](ctx, c, "/v1/sessions/"+seg(id), nil)
+}
+
+// Sessions lists sessions, the newest first: a tenant's, or with none named those of
+// the key's scope.
+func (c *Client) Sessions(ctx context.Context, tenant string) iter.Seq2[Session, error] {
+	return pages[Session](ctx, c, "/v1/sessions", values("tenant_id", tenant), Page{})
 }
 
 // CloseSession ends a session of the key's scope.

@@ -267,14 +267,14 @@ func TestStream(t *testing.T) {
 	if m := st.want(); !strings.Contains(m["data"], `"data":4`) {
 		t.Fatalf("%q", m)
 	}
+	bad := s.stream(t.Context(), srv.URL, "/v1/webhooks/"+s.hook(`{"target":"pull"}`)+"/events", "Last-Event-ID", m["id"])
+	if m := bad.want(); m["event"] != "error" || !strings.Contains(m["data"], "invalid_request") {
+		t.Errorf("%q", m)
+	}
 	s.admin("DELETE", "/v1/webhooks/"+hook, "")
 	s.h.(*api.Handler).EndWaits()
 	if _, err := st.next(); err != io.EOF && err != io.ErrUnexpectedEOF {
 		t.Errorf("the stream goes on: %v", err)
-	}
-	bad := s.stream(t.Context(), srv.URL, "/v1/webhooks/"+s.hook(`{"target":"pull"}`)+"/events", "Last-Event-ID", m["id"])
-	if m := bad.want(); m["event"] != "error" || !strings.Contains(m["data"], "invalid_request") {
-		t.Errorf("%q", m)
 	}
 }
 

@@ -57,6 +57,7 @@ func TestEveryRouteSucceeds(t *testing.T) {
 		{"POST", "/v1/erasures", `{"ids":["` + event + `"]}`}, {"POST", "/v1/erasures", `{"tenant_id":"acme","identity_id":"ann"}`},
 		{"GET", "/v1/keys", ""}, {"GET", "/v1/audit-log", ""}, {"GET", "/v1/overview", ""}, {"GET", "/v1/stats", ""}, {"GET", "/v1/system", ""},
 		{"POST", "/v1/check-url", `{"url":"https://example.com/in"}`}, {"POST", "/v1/portal-links", `{"tenant_id":"acme"}`},
+		{"GET", "/v1/sentinel-providers", ""}, {"GET", "/v1/sentinel-providers/webhook", ""},
 		{"PUT", "/v1/sessions/agent", ""}, {"GET", "/v1/sessions/agent", ""}, {"GET", "/v1/sessions", ""}, {"GET", "/v1/sessions/agent/events", ""},
 	} {
 		if a := s.admin(c[0], c[1], c[2]); a.Status >= 300 {
