@@ -170,7 +170,7 @@ func fill(t *testing.T, events int) *filled {
 		INSERT INTO inboxes (key, last, dropped) VALUES (77, 3, 1);
 		UPDATE endpoints SET inbox = 77, urgency = 'fyi' WHERE id = '`+f.ids["disabled"]+`';
 		INSERT INTO sentinels SELECT key, '[{"subject":"a"}]', 'count', 0, 9, 'error', '', 0, 'local-gh', 'w', 'g' || char(0), 'l', 's', 'key_1', 1, 5, 'e' || char(0), 5
-			FROM endpoints WHERE id = '`+f.ids["waiting"]+`';
+			FROM endpoints WHERE id = '`+f.ids["disabled"]+`';
 		INSERT INTO sentinel_events SELECT endpoint_key, 'one-0', 't1', event_key FROM pending ORDER BY event_key DESC LIMIT 1;
 		INSERT INTO sentinel_events SELECT endpoint_key, 'pruned', '', 1 FROM pending LIMIT 1;
 		INSERT INTO watch_cancels VALUES (1, 'local-gh', 'w0', 3, 5);
