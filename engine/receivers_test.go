@@ -208,12 +208,12 @@ func checkV1a(t *testing.T, r receivertest.Request, publics ...string) {
 	}
 }
 
-// The profiles that aren't spoken yet are refused, wherever they come from, and
-// rotation keeps to the profile's bounds.
+// Profiles that there aren't are refused, as are those that only the operator's own
+// files may name, wherever they come from; and rotation keeps to the profile's bounds.
 func TestProfilesAndTheirBounds(t *testing.T) {
 	b := start(t)
 	r := receivertest.New(t, nil)
-	for _, name := range []string{"sentinel", "Standard", "x"} {
+	for _, name := range []string{"Sentinel", "Standard", "x"} {
 		_, _, err := b.CreateWebhook(t.Context(), engine.Webhook{URL: r.URL, Profile: name}, engine.Actor{})
 		if surehook.CodeOf(err) != surehook.InvalidRequest || !strings.Contains(err.Error(), "profile") {
 			t.Errorf("%s: %v", name, err)

@@ -110,7 +110,8 @@ func TestMetrics(t *testing.T) {
 	store := counting{asked: &asked}
 	now := noon
 	m.registry.MustRegister(&backlog{store: store, now: func() time.Time { return now },
-		stats: func() engine.Stats { return engine.Stats{Lanes: 3, Queued: 4, InFlight: 2, Closed: 2, Open: 1} }})
+		stats: func() engine.Stats { return engine.Stats{Lanes: 3, Queued: 4, InFlight: 2, Closed: 2, Open: 1} },
+		pulls: func() engine.PullStats { return engine.PullStats{Readers: 2, Given: 8, Acked: 6} }})
 	m.attempt(try(surehook.OK, surehook.Finish))
 	m.attempt(try(surehook.SSRFBlocked, surehook.Bury))
 	m.attempt(try(surehook.SecretUnavailable, surehook.Again))
@@ -134,7 +135,8 @@ func TestMetrics(t *testing.T) {
 		`webhook_delivery_latency_seconds_sum{event_class="other",first_attempt="succeeded"} 0`,
 		"webhook_ssrf_blocked_total 1", "surehook_secret_unavailable_total 1", "outbox_undispatched_age_seconds 90", "surehook_oldest_due_seconds 60", `surehook_pending{state="due"} 5`, `surehook_pending{state="owned"} 2`,
 		`surehook_pending{state="waiting"} 9`, `surehook_pending{state="held"} 7`, "surehook_webhooks_failing 6", `surehook_node_leases{state="live"} 3`,
-		`surehook_node_leases{state="expired"} 1`, "surehook_lanes 3", `surehook_breakers{state="open"} 1`, "store_batch_jobs_sum 3",
+		`surehook_node_leases{state="expired"} 1`, "surehook_lanes 3", "surehook_inbox_events 5", "surehook_inbox_bytes 30",
+		"surehook_inbox_oldest_age_seconds 40", "surehook_pull_readers 2", `surehook_pulled_total{step="given"} 8`, `surehook_pulled_total{step="acknowledged"} 6`, `surehook_breakers{state="open"} 1`, "store_batch_jobs_sum 3",
 		"store_batch_seconds_count 1", "store_batch_errors_total 1"} {
 		if !strings.Contains(body, "\n"+want+"\n") {
 			t.Errorf("misses %s", want)
@@ -169,6 +171,10 @@ func (c counting) PendingCount(context.Context) (surehook.PendingCount, error) {
 
 func (c counting) Counts(context.Context) (surehook.Counts, error) {
 	return surehook.Counts{Failing: 6, Leases: 3, ExpiredLeases: 1, Undispatched: noon.Add(-90 * time.Second)}, nil
+}
+
+func (c counting) InboxStates(context.Context, ...int64) ([]surehook.InboxState, error) {
+	return []surehook.InboxState{{Events: 2, Bytes: 10, Oldest: noon.Add(-40 * time.Second)}, {Events: 3, Bytes: 20, Oldest: noon.Add(-time.Second)}}, nil
 }
 
 func scrape(t *testing.T, h http.Handler) string {
