@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// OwnInbox, as the Inbox of an endpoint that is being made, gives it one of its own.
+// OwnInbox is the Inbox of an endpoint that is being made, and that is to have one of its own.
 const OwnInbox = -1
 
 // Pulled tells an endpoint whose events wait in an inbox.

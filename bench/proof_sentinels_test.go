@@ -83,7 +83,7 @@ func (d *day) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case "wrong":
 			fmt.Fprint(w, `{"challenge":"0"}`)
 		case "status":
-			w.WriteHeader(500)
+			w.WriteHeader(http.StatusInternalServerError)
 		case "redirect":
 			http.Redirect(w, r, "https://example.com/", http.StatusFound)
 		case "cut":
@@ -97,7 +97,7 @@ func (d *day) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if rand.IntN(20) == 0 {
-		w.WriteHeader(503)
+		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
 	x.take(r, in.EventID, body)

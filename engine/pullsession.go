@@ -148,11 +148,11 @@ func (e *Engine) PullSession(ctx context.Context, of SessionScope, id string, re
 
 // AckSession acknowledges events of a session, as Ack an endpoint's.
 func (e *Engine) AckSession(ctx context.Context, of SessionScope, id, cursor string, by Actor) (int, error) {
-	s, err := e.store.PullSession(ctx, of.Tenant, of.Partner, id)
-	if err != nil {
+	if _, err := e.store.PullSession(ctx, of.Tenant, of.Partner, id); err != nil {
 		return 0, err
 	}
-	if s, err = e.OpenSession(ctx, of, id, false, by); err != nil {
+	s, err := e.OpenSession(ctx, of, id, false, by)
+	if err != nil {
 		return 0, err
 	}
 	return e.ackCursor(ctx, e.sessionInbox(s), cursor)

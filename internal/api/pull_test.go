@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -175,7 +176,7 @@ type streamed struct {
 
 func (s *site) stream(ctx context.Context, url, path string, header ...string) *streamed {
 	s.t.Helper()
-	req, err := http.NewRequestWithContext(ctx, "GET", url+path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+path, nil)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -273,7 +274,7 @@ func TestStream(t *testing.T) {
 	}
 	s.admin("DELETE", "/v1/webhooks/"+hook, "")
 	s.h.(*api.Handler).EndWaits()
-	if _, err := st.next(); err != io.EOF && err != io.ErrUnexpectedEOF {
+	if _, err := st.next(); !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("the stream goes on: %v", err)
 	}
 }
@@ -288,7 +289,7 @@ func TestStreamsComeAndGo(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 100 {
 		wg.Go(func() {
-			req, _ := http.NewRequestWithContext(all, "GET", srv.URL+path, nil)
+			req, _ := http.NewRequestWithContext(all, http.MethodGet, srv.URL+path, nil)
 			req.Header.Set("Authorization", "Bearer "+adminKey)
 			req.Header.Set("Accept", "text/event-stream")
 			if res, err := http.DefaultClient.Do(req); err == nil {

@@ -80,7 +80,7 @@ func (c *cmd) pull(ctx context.Context, api *client.Client, in client.Inbox, f p
 			continue
 		}
 		if ctx.Err() != nil {
-			return nil // it was told to stop
+			return nil //nolint:nilerr // it was told to stop
 		}
 		if err != nil {
 			return err

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -102,7 +103,7 @@ func (c *cmd) sentinel(s client.Sentinel) error {
 		match = append(match, one)
 	}
 	return c.out.fields("id", s.ID, "status", s.Status, "watches", strings.Join(match, "; "), "until", until(s.Until), "target", target(s.Target), "urgency", s.Target.Urgency, "provider", s.Provider,
-		"group", printable(s.Group), "label", printable(s.Label), "events", fmt.Sprint(s.EventCount), "last event", millis(s.LastEventTs), "last error", printable(s.LastError),
+		"group", printable(s.Group), "label", printable(s.Label), "events", strconv.FormatInt(s.EventCount, 10), "last event", millis(s.LastEventTs), "last error", printable(s.LastError),
 		"deliveries", delivered(s.DeliveryStatus), "created", millis(s.CreatedTs))
 }
 

@@ -180,12 +180,12 @@ func (s *site) outside(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Method == http.MethodGet && r.URL.Path != s.base && r.URL.Path != s.base+"/" {
 		to += "?next=" + url.QueryEscape(r.URL.RequestURI())
 	}
-	http.Redirect(w, r, to, http.StatusSeeOther) //nolint:gosec // to our own page; where it leads next is judged there
+	http.Redirect(w, r, to, http.StatusSeeOther)
 }
 
 // redirect leads to a page of this site.
 func (v *visit) redirect(path string) error {
-	http.Redirect(v.w, v.r, v.base+path, http.StatusSeeOther)
+	http.Redirect(v.w, v.r, v.base+path, http.StatusSeeOther) //nolint:gosec // to our own page
 	return nil
 }
 

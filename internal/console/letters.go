@@ -154,7 +154,7 @@ func (v *visit) step(o *lettersOutcome) error {
 		}
 		if n >= lettersStep || time.Now().After(end) || v.r.Context().Err() != nil {
 			o.Next = l.Next
-			return nil
+			return nil //nolint:nilerr // whoever looks again goes on there
 		}
 		q.Set("cursor", l.Next)
 	}
@@ -189,7 +189,7 @@ func (v *visit) apply(o *lettersOutcome, ids []string) error {
 	}
 	if len(ids) == 1 {
 		o.refuse(refused)
-		return nil //nolint:nilerr // the page tells of it
+		return nil
 	}
 	for _, id := range ids {
 		if err := v.apply(o, []string{id}); err != nil {

@@ -66,7 +66,7 @@ func Stdio(ctx context.Context, opt Options, key string, in io.ReadCloser, out i
 	srv := newServer(opt, func(*sdk.CallToolRequest) (*client.Client, error) { return api, nil })
 	err = srv.Run(ctx, &sdk.IOTransport{Reader: in, Writer: out, MaxLineLength: maxMessage})
 	if errors.Is(err, io.EOF) || ctx.Err() != nil {
-		return nil // the agent has gone, or we were told to
+		return nil //nolint:nilerr // the agent has gone, or we were told to
 	}
 	return err
 }

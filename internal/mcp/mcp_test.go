@@ -282,7 +282,7 @@ func raw(t *testing.T, s *site, lines ...string) string {
 	var out safe
 	err := Stdio(t.Context(), s.options(), s.key, io.NopCloser(strings.NewReader(strings.Join(lines, "\n")+"\n")), nopCloser{&out})
 	if err != nil {
-		s.log.Write([]byte(err.Error()))
+		_, _ = s.log.Write([]byte(err.Error()))
 	}
 	return out.String()
 }

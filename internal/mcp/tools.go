@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -209,7 +210,7 @@ func (s *server) adapters(ctx context.Context, api *client.Client, _ noInput) (a
 
 func (s *server) setup(ctx context.Context, api *client.Client, in setupInput) (client.SentinelProvider, error) {
 	if strings.TrimSpace(in.Provider) == "" {
-		return client.SentinelProvider{}, fmt.Errorf("unknown_provider: provider is required; list_sentinel_adapters lists them")
+		return client.SentinelProvider{}, errors.New("unknown_provider: provider is required; list_sentinel_adapters lists them")
 	}
 	return api.SentinelProvider(ctx, in.Provider)
 }
@@ -219,7 +220,7 @@ func sentinelID(id string) error {
 	if rest, ok := strings.CutPrefix(id, "sen_"); !ok || rest == "" || len(id) > 100 || strings.ContainsFunc(rest, func(r rune) bool {
 		return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
 	}) {
-		return fmt.Errorf("invalid_request: id must be a sentinel's id, sen_ and letters and digits; sentinel_list shows them")
+		return errors.New("invalid_request: id must be a sentinel's id, sen_ and letters and digits; sentinel_list shows them")
 	}
 	return nil
 }

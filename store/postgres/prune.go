@@ -217,11 +217,11 @@ func (s *Store) pruneRows(ctx context.Context, day int64, limit int, keep map[st
 			return err
 		}
 		if there {
-			last, rows, err := int64(0), 0, error(nil)
-			if n, last, rows, err = s.pruneEvents(ctx, tx, events, reached[events][0], limit, keep["events"]); err != nil {
+			gone, last, rows, err := s.pruneEvents(ctx, tx, events, reached[events][0], limit, keep["events"])
+			if err != nil {
 				return err
 			}
-			looked[events], more = [3]int64{last}, more || rows == limit
+			n, looked[events], more = gone, [3]int64{last}, more || rows == limit
 		}
 		if keep["attempts"] && !more {
 			last, rows, err := s.pruneAttempts(ctx, tx, attempts, reached[attempts], limit)

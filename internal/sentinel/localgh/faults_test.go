@@ -386,13 +386,13 @@ func TestBackOff(t *testing.T) {
 				return nil
 			}})
 		p.Start()
-		time.Sleep(110 * time.Minute) // of the bubble's clock
+		time.Sleep(110 * time.Minute) //nolint:forbidigo // of the bubble's clock
 		if err := p.Stop(t.Context()); err != nil {
 			t.Error(err)
 		}
 		want := []time.Duration{1, 2, 4, 8, 15, 15, 15, 15, 15, 15, 15}
 		for i := range want {
-			want[i] *= time.Minute
+			want[i] *= time.Minute //nolint:durationcheck // numbers of minutes
 		}
 		if !slices.Equal(m.waits, want) {
 			t.Error(m.waits)
