@@ -19,7 +19,7 @@ func memory() string {
 		return ""
 	}
 	var st unix.Statfs_t
-	if err := unix.Statfs(shm, &st); err != nil || st.Type != tmpfs || st.Bavail*uint64(st.Bsize) < shmSpare { //nolint:gosec // a size isn't negative
+	if err := unix.Statfs(shm, &st); err != nil || st.Type != tmpfs || st.Bavail*uint64(st.Bsize) < shmSpare {
 		return ""
 	}
 	dir, err := os.MkdirTemp(shm, "surehook-try-")
