@@ -319,3 +319,17 @@ func TestCancelledBackupLeavesNothing(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A read that its caller gives up tells so: the caller asks for its own end.
+func TestAReadGivenUpTellsSo(t *testing.T) {
+	s := openFile(t, tempFile(t), Options{FreeFloor: -1})
+	ctx, cancel := context.WithCancel(t.Context())
+	err := s.read(ctx, func(c *conn) error {
+		cancel()
+		_, err := c.int64(`WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT max(x) FROM n`)
+		return err
+	})
+	if !errors.Is(err, context.Canceled) || surehook.CodeOf(err) != surehook.Unavailable {
+		t.Errorf("%v", err)
+	}
+}

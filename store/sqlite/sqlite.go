@@ -312,6 +312,9 @@ func (s *Store) snapshot(ctx context.Context, f func(c *conn) error) error {
 		return wrap(err)
 	}
 	err := f(c)
+	if errors.Is(err, sqlite3.INTERRUPT) && ctx.Err() != nil {
+		err = unavailable("the store is busy reading", ctx.Err()) // the caller asks whether it was its own end
+	}
 	// A read-only transaction changes nothing; ending it can only repeat err.
 	c.SetInterrupt(context.Background())
 	if e := c.Exec(`ROLLBACK`); err == nil && e != nil {
