@@ -16,12 +16,14 @@ const (
 )
 
 // Session is a browser's right to ask in the name of an API key. The token that
-// the browser holds is stored as a hash. A session lasts no longer than its key.
+// the browser holds is stored as a hash. A session lasts no longer than its key,
+// or the rule that stands for one.
 type Session struct {
 	ID          string // ses_…
 	Kind        SessionKind
 	Hash        []byte   // SHA-256 of the token
-	KeyHash     []byte   // SHA-256 of the API key that it was opened with
+	KeyHash     []byte   // SHA-256 of the API key that it was opened with, or of the rule that let a login provider's word open it
+	Subject     string   // who, where a login provider said so; empty: whoever holds the key
 	Tenant      string   // a link's and a portal's: this tenant's alone
 	Permissions []string // a link's and a portal's; a console's are its key's
 	CreatedAt   time.Time

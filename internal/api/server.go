@@ -33,6 +33,9 @@ type Options struct {
 	// everything; there are no API keys then. nil: API keys.
 	Operator func(token string) bool
 	Store    string // which store it is, for people
+	// Rules stand in for API keys in sessions that a login provider's word opened, each
+	// under its Hash. No token opens them.
+	Rules []*surehook.APIKey
 	// Portal is where a tenant's portal is opened; "/portal/open", a path at whatever
 	// host the caller knows.
 	Portal string

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/surehook/surehook"
@@ -19,12 +21,12 @@ type sessionKey struct{}
 
 // As gives the API as a session sees it: with its key's rights, or those of one
 // tenant's portal, and the key that stands for it. It fails with Unauthorized once
-// the API key that the session was opened with is revoked.
+// the API key that the session was opened with is revoked, or its rule is gone.
 func (h *Handler) As(ctx context.Context, s *surehook.Session) (http.Handler, *surehook.APIKey, error) {
 	if len(s.KeyHash) != sha256.Size {
 		return nil, nil, errKey
 	}
-	key, err := h.keys.findHash(ctx, [sha256.Size]byte(s.KeyHash))
+	key, err := h.stands(ctx, s)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -41,6 +43,18 @@ func (h *Handler) As(ctx context.Context, s *surehook.Session) (http.Handler, *s
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), sessionKey{}, key)))
 	}), key, nil
+}
+
+// stands gives what a session stands on: an API key, or a rule of who may sign in.
+func (h *Handler) stands(ctx context.Context, s *surehook.Session) (*surehook.APIKey, error) {
+	for _, rule := range h.opt.Rules {
+		if bytes.Equal(rule.Hash, s.KeyHash) {
+			key := *rule
+			key.ID, key.Name = s.Subject, strings.TrimPrefix(s.Subject, "oidc:")
+			return &key, nil
+		}
+	}
+	return h.keys.findHash(ctx, [sha256.Size]byte(s.KeyHash))
 }
 
 // NewToken makes a session's token, and its hash.

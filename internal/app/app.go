@@ -132,7 +132,11 @@ func (a *App) serveAPI(ctx context.Context, cfg config.Config, opt Options, e *e
 		return err
 	}
 	a.stack.push("the cancelling of watches", watches.Stop)
-	h := api.New(api.Options{Engine: e, Sentinels: watches, Logger: a.log, Version: opt.Version, MaxEventBytes: int(cfg.MaxEventBytes),
+	login, rules, err := oidcLogin(cfg)
+	if err != nil {
+		return err
+	}
+	h := api.New(api.Options{Engine: e, Rules: rules, Sentinels: watches, Logger: a.log, Version: opt.Version, MaxEventBytes: int(cfg.MaxEventBytes),
 		Metrics: m.handler(), OpenMetrics: cfg.MetricsAuth == "open", Store: storeName(cfg), Portal: portalOpen(cfg)})
 	a.stack.push("what the API keeps in memory", func(ctx context.Context) error {
 		h.Close(ctx)
@@ -142,7 +146,7 @@ func (a *App) serveAPI(ctx context.Context, cfg config.Config, opt Options, e *e
 		a.serve(listener, api.PagesAlone(h), nil)
 		return nil
 	}
-	all, closing, err := a.withConsole(ctx, cfg, opt, e, h)
+	all, closing, err := a.withConsole(ctx, cfg, opt, e, h, login)
 	if err != nil {
 		return err
 	}
@@ -215,6 +219,25 @@ func (a *App) startEngine(ctx context.Context, cfg config.Config, opt Options, m
 	return e, nil
 }
 
+// rootCAs are the authorities to trust; nil: the system's alone.
+func rootCAs(cfg config.Config) (*x509.CertPool, error) {
+	if cfg.CAFile == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(cfg.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("ca-file: %w", err)
+	}
+	roots, err := x509.SystemCertPool()
+	if err != nil {
+		roots = x509.NewCertPool()
+	}
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("ca-file: %s holds no certificate in PEM", cfg.CAFile)
+	}
+	return roots, nil
+}
+
 // engineOptions turns settings into the engine's.
 func engineOptions(cfg config.Config, addr string) (engine.Options, error) {
 	eo := engine.Options{AllowNetworks: cfg.AllowNetworks, OwnHosts: append(slices.Clone(cfg.OwnHosts), addr), EgressProxy: cfg.EgressProxy,
@@ -222,17 +245,9 @@ func engineOptions(cfg config.Config, addr string) (engine.Options, error) {
 		InboxEvents: cfg.InboxEvents, InboxBytes: cfg.InboxBytes, SessionIdle: cfg.SessionIdle,
 		APIVersion: cfg.APIVersion, TextFields: cfg.TextFields, MaxTextBytes: int(cfg.TextBytes),
 		APIOnly: !cfg.Deliver, CarryTrace: cfg.CarryTraceparent, Retain: cfg.Retain, KeyLost: cfg.KeyLost}
-	if cfg.CAFile != "" {
-		pem, err := os.ReadFile(cfg.CAFile)
-		if err != nil {
-			return eo, fmt.Errorf("ca-file: %w", err)
-		}
-		if eo.RootCAs, err = x509.SystemCertPool(); err != nil {
-			eo.RootCAs = x509.NewCertPool()
-		}
-		if !eo.RootCAs.AppendCertsFromPEM(pem) {
-			return eo, fmt.Errorf("ca-file: %s holds no certificate in PEM", cfg.CAFile)
-		}
+	var err error
+	if eo.RootCAs, err = rootCAs(cfg); err != nil {
+		return eo, err
 	}
 	if cfg.ClientCert != "" {
 		cert, err := tls.LoadX509KeyPair(cfg.ClientCert, cfg.ClientKey)

@@ -2,11 +2,15 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"os"
+	"strings"
 
+	"github.com/surehook/surehook"
 	"github.com/surehook/surehook/engine"
 	"github.com/surehook/surehook/internal/api"
 	"github.com/surehook/surehook/internal/config"
@@ -15,11 +19,11 @@ import (
 
 // withConsole gives the handler of the API's address: the API, and the console
 // unless it is off or has an address of its own.
-func (a *App) withConsole(ctx context.Context, cfg config.Config, opt Options, e *engine.Engine, h *api.Handler) (http.Handler, func(), error) {
+func (a *App) withConsole(ctx context.Context, cfg config.Config, opt Options, e *engine.Engine, h *api.Handler, login *console.OIDC) (http.Handler, func(), error) {
 	if !cfg.Console {
 		return h, nil, nil
 	}
-	c, err := console.New(console.Options{API: h.As, Sessions: e.Store(), NewID: e.NewID, Logger: a.log, Version: opt.Version, Public: cfg.PublicURL,
+	c, err := console.New(console.Options{API: h.As, OIDC: login, Sessions: e.Store(), NewID: e.NewID, Logger: a.log, Version: opt.Version, Public: cfg.PublicURL,
 		Theme: console.Theme{Name: cfg.PortalName, Logo: cfg.PortalLogo, Accent: cfg.PortalAccent, Frames: cfg.PortalFrames}})
 	if err != nil {
 		return nil, nil, err
@@ -55,6 +59,33 @@ func front(c *console.Console, rest http.Handler) http.Handler {
 			rest.ServeHTTP(w, r)
 		}
 	})
+}
+
+// oidcLogin is the provider that operators may sign in at; nil: none.
+func oidcLogin(cfg config.Config) (*console.OIDC, []*surehook.APIKey, error) {
+	if cfg.OIDCIssuer == "" {
+		return nil, nil, nil
+	}
+	o := &console.OIDC{Issuer: cfg.OIDCIssuer, ClientID: cfg.OIDCClientID, ClientSecret: cfg.OIDCClientSecret, Scopes: cfg.OIDCScopes, Rules: cfg.OIDCRules, Lasts: cfg.OIDCSession}
+	if cfg.OIDCClientSecretFile != "" {
+		raw, err := os.ReadFile(cfg.OIDCClientSecretFile)
+		if err != nil {
+			return nil, nil, fmt.Errorf("oidc-client-secret-file: %w", err)
+		}
+		if o.ClientSecret = strings.TrimSpace(string(raw)); o.ClientSecret == "" {
+			return nil, nil, errors.New("oidc-client-secret-file: the file is empty")
+		}
+	}
+	roots, err := rootCAs(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	if roots != nil {
+		t := http.DefaultTransport.(*http.Transport).Clone()
+		t.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+		o.Client = &http.Client{Transport: t}
+	}
+	return o, o.Keys(), nil
 }
 
 // portalOpen is where links into portals lead.

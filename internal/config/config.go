@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/surehook/surehook/internal/console"
 )
 
 // Config is what a server needs to know. Make one with Load or Default.
@@ -37,6 +39,14 @@ type Config struct {
 	PortalLogo    string
 	PortalAccent  string
 	PortalFrames  []string
+
+	OIDCIssuer           string // empty: operators sign in by key alone
+	OIDCClientID         string
+	OIDCClientSecret     string
+	OIDCClientSecretFile string
+	OIDCScopes           []string
+	OIDCRules            []console.Rule
+	OIDCSession          time.Duration
 
 	AllowNetworks []netip.Prefix
 	OwnHosts      []string

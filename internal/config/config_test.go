@@ -175,3 +175,27 @@ func TestWhereGitHubsWebhooksAreTaken(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestLoginProvider(t *testing.T) {
+	whole := []string{"SUREHOOK_OIDC_ISSUER=https://login.example.com/x", "SUREHOOK_OIDC_CLIENT_ID=us", "SUREHOOK_PUBLIC_URL=https://hooks.example.com"}
+	c, err := Load(Source{Environ: whole, File: file(t, "oidc-rules: [\"groups=Platform Ops=admin\", \"email=*@example.com=read\"]\n")})
+	if err != nil || len(c.OIDCRules) != 2 || c.OIDCRules[0].Value != "Platform Ops" || c.OIDCSession != 12*time.Hour || strings.Join(c.OIDCScopes, " ") != "email profile" {
+		t.Errorf("%+v %v", c.OIDCRules, err)
+	}
+	for more, want := range map[string]string{
+		"":                                    "needs oidc-client-id, oidc-rules",
+		"SUREHOOK_OIDC_RULES=,":               "needs oidc-client-id, oidc-rules",
+		"SUREHOOK_OIDC_RULES=ops=admin":       "must be claim=value=role",
+		"SUREHOOK_OIDC_ISSUER=http://login.x": "must be https",
+		"SUREHOOK_OIDC_ISSUER=https://l.x?a":  "as the provider writes it",
+		"SUREHOOK_OIDC_SESSION=1m":            "from 5m0s",
+	} {
+		if _, err := Load(Source{Environ: append(whole[:len(whole):len(whole)], more)}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", more, err)
+		}
+	}
+	_, err = Load(Source{Environ: []string{"SUREHOOK_OIDC_CLIENT_SECRET=planted-secret", "SUREHOOK_OIDC_CLIENT_SECRET_FILE=x"}})
+	if err == nil || !strings.Contains(err.Error(), "give one of the two") || strings.Contains(err.Error(), "planted") {
+		t.Error(err)
+	}
+}

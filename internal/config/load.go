@@ -240,6 +240,12 @@ func together(c *Config) Problems {
 	if c.GitHubWebhookSecret != "" && c.GitHubWebhookSecretFile != "" {
 		bad = append(bad, Problem{Option: "github-webhook-secret", From: "SUREHOOK_GITHUB_WEBHOOK_SECRET and github-webhook-secret-file", Message: "give one of the two"})
 	}
+	if c.OIDCClientSecret != "" && c.OIDCClientSecretFile != "" {
+		bad = append(bad, Problem{Option: "oidc-client-secret", From: "SUREHOOK_OIDC_CLIENT_SECRET and oidc-client-secret-file", Message: "give one of the two"})
+	}
+	if c.OIDCIssuer != "" && (c.OIDCClientID == "" || len(c.OIDCRules) == 0 || c.PublicURL == nil) {
+		bad = append(bad, Problem{Option: "oidc-issuer", From: "oidc-issuer", Message: "needs oidc-client-id, oidc-rules (nobody is let in without one) and public-url (the provider leads back there) beside it"})
+	}
 	if c.Memory < c.MaxEventBytes {
 		bad = append(bad, Problem{Option: "memory", From: "memory and max-event-bytes", Message: "one event must fit into memory"})
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/surehook/surehook/internal/accept"
+	"github.com/surehook/surehook/internal/console"
 )
 
 // Prefix begins the name of every setting in the environment.
@@ -46,6 +47,24 @@ var table = []Option{
 		set: func(c *Config, v string) error { c.ConsoleListen = v; return hostPort(v) }},
 	{Name: "public-url", Value: "url", Help: "address under which browsers reach the console, such as https://hooks.example.com; links into portals begin with it, and cookies are for TLS alone where it is https",
 		set: func(c *Config, v string) (err error) { c.PublicURL, err = publicURL(v); return err }},
+	{Name: "oidc-issuer", Value: "url", Help: "OpenID Connect provider that operators may sign in to the console at; it must know public-url/console/oidc/callback; none if not set",
+		set: func(c *Config, v string) (err error) { c.OIDCIssuer, err = v, issuer(v); return err }},
+	{Name: "oidc-client-id", Value: "id", Help: "what this server is called there",
+		set: func(c *Config, v string) error { c.OIDCClientID = v; return nil }},
+	{Name: "oidc-client-secret", Secret: true, EnvOnly: true, Help: "its secret there; none: a public client, which PKCE alone protects",
+		set: func(c *Config, v string) error { c.OIDCClientSecret = v; return nil }},
+	{Name: "oidc-client-secret-file", Value: "file", Help: "file that holds the secret in place of that",
+		set: func(c *Config, v string) error { c.OIDCClientSecretFile = v; return nil }},
+	{Name: "oidc-scopes", Default: "email,profile", Value: "scope,...", Help: "scopes that are asked for beside openid, such as groups",
+		set: func(c *Config, v string) error { c.OIDCScopes = items(v); return nil }},
+	{Name: "oidc-rules", Value: "rule,...", Help: "whom to let in, as claim=value=role: groups=ops=admin,email=*@example.com=read; role is read, manage, admin or permissions joined by +, and @tenant:id or @partner:id after it bounds it; the first that fits counts",
+		set: func(c *Config, v string) (err error) { c.OIDCRules, err = oidcRules(v); return err }},
+	{Name: "oidc-session", Default: "12h", Value: "duration", Help: "after which who signed in there must sign in again; an hour without a request ends it sooner",
+		set: func(c *Config, v string) (err error) {
+			c.OIDCSession, err = duration(v, 5*time.Minute, 24*time.Hour)
+			return err
+		}},
+
 	{Name: "portal-name", Default: "Webhooks", Value: "name", Help: "what tenants see their portal called",
 		set: func(c *Config, v string) error { c.PortalName = v; return nil }},
 	{Name: "portal-logo", Value: "file", Help: "PNG, JPEG, WebP or SVG of at most 256 KiB, shown in portals",
@@ -248,6 +267,32 @@ func publicURL(v string) (*url.URL, error) {
 		err = errors.New("must be a scheme and a host alone, such as https://hooks.example.com")
 	}
 	return u, err
+}
+
+// issuer is a provider's name for itself, which it is found under.
+func issuer(v string) error {
+	u, err := httpURL(v)
+	switch {
+	case err != nil:
+		return err
+	case u.RawQuery != "" || u.Fragment != "" || u.User != nil:
+		return errors.New("must be the issuer as the provider writes it, such as https://login.example.com")
+	case u.Scheme != "https" && u.Hostname() != "localhost" && u.Hostname() != "127.0.0.1":
+		return errors.New("must be https, unless it is on this machine")
+	}
+	return nil
+}
+
+func oidcRules(v string) ([]console.Rule, error) {
+	var out []console.Rule
+	for _, text := range strings.FieldsFunc(v, func(r rune) bool { return r == ',' || r == '\n' }) { // a group's name may hold blanks
+		r, err := console.ParseRule(strings.TrimSpace(text))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, r)
+	}
+	return out, nil
 }
 
 func colour(v string) error {

@@ -27,6 +27,7 @@ type Options struct {
 	// TLS alone where it is https. nil: unknown.
 	Public *url.URL
 	Theme  Theme
+	OIDC   *OIDC // nil: operators sign in by key alone; it needs Public
 }
 
 // Theme is how tenants see their portal.
@@ -51,6 +52,7 @@ type Console struct {
 	count   chan struct{} // one place for each stream
 	logo    []byte
 	origin  *http.CrossOriginProtection
+	oidc    *provider
 }
 
 // site is one of the two: the console or the portal.
@@ -88,6 +90,11 @@ func New(opt Options) (*Console, error) {
 	}
 	if opt.Public != nil {
 		if err := c.origin.AddTrustedOrigin(opt.Public.Scheme + "://" + opt.Public.Host); err != nil {
+			return nil, err
+		}
+	}
+	if opt.OIDC != nil {
+		if c.oidc, err = newProvider(*opt.OIDC, opt.Public, opt.Now); err != nil {
 			return nil, err
 		}
 	}

@@ -100,23 +100,7 @@ func open(t testing.TB, store surehook.Store, change ...func(*console.Options)) 
 		t.Fatal(err)
 	}
 	s := &site{t: t, e: e, store: store}
-	s.api = api.New(api.Options{Engine: e, Version: "test", Store: "a store"})
-	opt := console.Options{API: s.api.As, Sessions: store, NewID: e.NewID, Version: "test", Now: s.now}
-	for _, f := range change {
-		f(&opt)
-	}
-	if s.pages, err = console.New(opt); err != nil {
-		t.Fatal(err)
-	}
-	mux := http.NewServeMux()
-	mux.Handle("/", s.pages)
-	mux.Handle("/v1/", s.api)
-	s.srv = httptest.NewUnstartedServer(mux)
-	s.srv.Config.RegisterOnShutdown(s.pages.Close)
-	s.srv.Start()
 	t.Cleanup(func() {
-		s.pages.Close()
-		s.srv.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		if err := e.Stop(ctx); err != nil {
@@ -126,7 +110,39 @@ func open(t testing.TB, store surehook.Store, change ...func(*console.Options)) 
 			t.Error(err)
 		}
 	})
+	s.serve(change...)
 	return s
+}
+
+// serve serves the pages and the API; once more: as after a restart with other options.
+func (s *site) serve(change ...func(*console.Options)) {
+	s.t.Helper()
+	srv := httptest.NewUnstartedServer(nil)
+	opt := console.Options{Sessions: s.store, NewID: s.e.NewID, Version: "test", Now: s.now}
+	for _, f := range change {
+		f(&opt)
+	}
+	var rules []*surehook.APIKey
+	if opt.OIDC != nil {
+		opt.Public, rules = &url.URL{Scheme: "http", Host: srv.Listener.Addr().String()}, opt.OIDC.Keys()
+	}
+	h := api.New(api.Options{Engine: s.e, Version: "test", Store: "a store", Rules: rules})
+	opt.API = h.As
+	pages, err := console.New(opt)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", pages)
+	mux.Handle("/v1/", h)
+	srv.Config.Handler = mux
+	srv.Config.RegisterOnShutdown(pages.Close)
+	srv.Start()
+	s.t.Cleanup(func() {
+		pages.Close()
+		srv.Close()
+	})
+	s.api, s.pages, s.srv = h, pages, srv
 }
 
 func (s *site) now() time.Time {

@@ -12,8 +12,9 @@ import (
 
 // loginPage is what the page to sign in shows.
 type loginPage struct {
-	Next    string
-	Problem string
+	Next     string
+	Problem  string
+	Provider string // where else one may sign in; empty: nowhere
 }
 
 func (s *site) loginRoutes() {
@@ -22,7 +23,7 @@ func (s *site) loginRoutes() {
 			s.render(w, r, http.StatusUnauthorized, "portal-over.html", nil)
 			return
 		}
-		s.render(w, r, http.StatusOK, "login.html", loginPage{Next: s.next(r.URL.Query().Get("next"))})
+		s.render(w, r, http.StatusOK, "login.html", s.gate(s.next(r.URL.Query().Get("next")), ""))
 	})
 	s.page("POST", "/logout", func(v *visit) error {
 		if err := v.opt.Sessions.EndSession(v.r.Context(), v.session.Hash); err != nil {
@@ -37,6 +38,17 @@ func (s *site) loginRoutes() {
 		return
 	}
 	s.mux.HandleFunc("POST "+s.base+"/login", s.login)
+	if s.oidc != nil {
+		s.oidcRoutes()
+	}
+}
+
+func (s *site) gate(next, problem string) loginPage {
+	p := loginPage{Next: next, Problem: problem}
+	if s.oidc != nil {
+		p.Provider = s.oidc.Host()
+	}
+	return p
 }
 
 // next is where to go after signing in: within this site alone.
@@ -51,7 +63,7 @@ func (s *site) next(path string) string {
 // login opens a session for who has an API key.
 func (s *site) login(w http.ResponseWriter, r *http.Request) {
 	again := func(status int, why string) {
-		s.render(w, r, status, "login.html", loginPage{Next: s.next(r.PostFormValue("next")), Problem: why})
+		s.render(w, r, status, "login.html", s.gate(s.next(r.PostFormValue("next")), why))
 	}
 	if err := s.origin.Check(r); err != nil {
 		again(http.StatusForbidden, "The form was sent from another site: sign in here.")

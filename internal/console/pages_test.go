@@ -1,7 +1,9 @@
 package console_test
 
 import (
+	"html"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -32,4 +34,18 @@ func TestPages(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A name with what URLs are made of comes through a link as it is.
+func TestLinksKeepNames(t *testing.T) {
+	s := lite(t)
+	s.rest("PUT", "/v1/tenants/a%2Fb%3Fc=d&e+f%25", `{}`)
+	b := s.signIn(adminKey)
+	link := regexp.MustCompile(`href="([^"]*tenant_id=[^"]*)"`).FindStringSubmatch(b.get("/console/tenants").Body)
+	if link == nil {
+		t.Fatal(b.last)
+	}
+	if p := b.get(html.UnescapeString(link[1])); !strings.Contains(html.UnescapeString(p.Body), `name="tenant_id" value="a/b?c=d&e+f%"`) {
+		t.Errorf("%s: %s", link[1], p.Body)
+	}
 }

@@ -60,8 +60,11 @@ func (s *site) setCookie(w http.ResponseWriter, token string, lasts time.Duratio
 // link's token that it takes the place of; nil: none.
 func (s *site) open(w http.ResponseWriter, r *http.Request, n *surehook.Session, link []byte, a *surehook.AuditEntry) error {
 	lasts := consoleFor
-	if s.portal() {
+	switch {
+	case s.portal():
 		lasts = portalFor
+	case n.Subject != "":
+		lasts = s.oidc.Lasts
 	}
 	token, now := newToken(), s.now()
 	n.ID, n.Kind, n.Hash, n.CreatedAt, n.UsedAt, n.ExpiresAt = s.opt.NewID("ses"), s.kind, hashOf(token), now, now, now.Add(lasts)

@@ -164,3 +164,27 @@ func TestBrowserPortal(t *testing.T) {
 		b.quiet()
 	})
 }
+
+// An operator signs in at the login provider, which is another site, comes back to the
+// page that was asked for, and signs out.
+func TestBrowserLoginProvider(t *testing.T) {
+	both(t, func(t *testing.T, s *site) {
+		p := newIDP(t)
+		s.serve(p.login("groups=ops=manage"))
+		b := s.tab(t)
+		b.open("/console/endpoints")
+		b.see("Sign in at localhost")
+		b.accessible("login with a provider", allRules)
+		b.picture("login-provider")
+		b.do(chromedp.Click(`main a.button`), chromedp.WaitVisible(".side"))
+		b.see("No endpoints yet")
+		b.see("ann@example.com")
+		b.do(chromedp.Click(`.who button`))
+		b.see("Sign in at localhost")
+		p.play(script{claims: map[string]any{"groups": nil}})
+		b.do(chromedp.Click(`main a.button`))
+		b.see("You are ann@example.com, but nothing lets you in here")
+		b.picture("login-refused")
+		b.quiet()
+	})
+}

@@ -27,9 +27,9 @@ func (s *Store) OpenSession(ctx context.Context, n *surehook.Session, link []byt
 			SELECT ctid FROM surehook.sessions WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED))`), millis(n.CreatedAt), forgetBatch); err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, s.q(`INSERT INTO surehook.sessions (hash, id, kind, key_hash, tenant, permissions, created_at, used_at, expires_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING`),
-			n.Hash, n.ID, string(n.Kind), n.KeyHash, n.Tenant, row.List(n.Permissions), millis(n.CreatedAt), millis(n.UsedAt), millis(n.ExpiresAt))
+		tag, err := tx.Exec(ctx, s.q(`INSERT INTO surehook.sessions (hash, id, kind, key_hash, subject, tenant, permissions, created_at, used_at, expires_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING`),
+			n.Hash, n.ID, string(n.Kind), n.KeyHash, n.Subject, n.Tenant, row.List(n.Permissions), millis(n.CreatedAt), millis(n.UsedAt), millis(n.ExpiresAt))
 		if err != nil {
 			return err
 		}
@@ -48,8 +48,8 @@ func (s *Store) OpenSession(ctx context.Context, n *surehook.Session, link []byt
 func (s *Store) Session(ctx context.Context, hash []byte) (*surehook.Session, error) {
 	return find(ctx, s, "session", func(r pgx.CollectableRow) (*surehook.Session, error) {
 		n := &surehook.Session{}
-		return n, r.Scan(&n.Hash, &n.ID, &n.Kind, &n.KeyHash, &n.Tenant, intoList{&n.Permissions}, intoTime{&n.CreatedAt}, intoTime{&n.UsedAt}, intoTime{&n.ExpiresAt})
-	}, `SELECT hash, id, kind, key_hash, tenant, permissions, created_at, used_at, expires_at FROM surehook.sessions WHERE hash = $1`, hash)
+		return n, r.Scan(&n.Hash, &n.ID, &n.Kind, &n.KeyHash, &n.Subject, &n.Tenant, intoList{&n.Permissions}, intoTime{&n.CreatedAt}, intoTime{&n.UsedAt}, intoTime{&n.ExpiresAt})
+	}, `SELECT hash, id, kind, key_hash, subject, tenant, permissions, created_at, used_at, expires_at FROM surehook.sessions WHERE hash = $1`, hash)
 }
 
 // UseSession implements surehook.Sessions.

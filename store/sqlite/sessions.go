@@ -25,9 +25,9 @@ func (s *Store) OpenSession(_ context.Context, n *surehook.Session, link []byte,
 			n.CreatedAt, forgetBatch); err != nil {
 			return err
 		}
-		made, err := c.exec(`INSERT INTO sessions (hash, id, kind, key_hash, tenant, permissions, created_at, used_at, expires_at)
-			VALUES (?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING`,
-			n.Hash, n.ID, string(n.Kind), n.KeyHash, n.Tenant, n.Permissions, n.CreatedAt, n.UsedAt, n.ExpiresAt)
+		made, err := c.exec(`INSERT INTO sessions (hash, id, kind, key_hash, subject, tenant, permissions, created_at, used_at, expires_at)
+			VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING`,
+			n.Hash, n.ID, string(n.Kind), n.KeyHash, n.Subject, n.Tenant, n.Permissions, n.CreatedAt, n.UsedAt, n.ExpiresAt)
 		if err != nil || made == 0 {
 			return orConflict(err, "this session exists")
 		}
@@ -39,11 +39,11 @@ func (s *Store) OpenSession(_ context.Context, n *surehook.Session, link []byte,
 func (s *Store) Session(ctx context.Context, hash []byte) (*surehook.Session, error) {
 	var out *surehook.Session
 	err := s.read(ctx, func(c *conn) error {
-		found, err := c.one(`SELECT hash, id, kind, key_hash, tenant, permissions, created_at, used_at, expires_at FROM sessions WHERE hash = ?`,
+		found, err := c.one(`SELECT hash, id, kind, key_hash, tenant, permissions, created_at, used_at, expires_at, subject FROM sessions WHERE hash = ?`,
 			[]any{hash}, func(st *sqlite3.Stmt) error {
 				permissions, err := unlist(st.ColumnRawText(5))
 				out = &surehook.Session{Hash: st.ColumnBlob(0, nil), ID: st.ColumnText(1), Kind: surehook.SessionKind(st.ColumnText(2)), KeyHash: st.ColumnBlob(3, nil),
-					Tenant: st.ColumnText(4), Permissions: permissions, CreatedAt: at(st.ColumnInt64(6)), UsedAt: at(st.ColumnInt64(7)), ExpiresAt: at(st.ColumnInt64(8))}
+					Tenant: st.ColumnText(4), Permissions: permissions, CreatedAt: at(st.ColumnInt64(6)), UsedAt: at(st.ColumnInt64(7)), ExpiresAt: at(st.ColumnInt64(8)), Subject: st.ColumnText(9)}
 				return err
 			})
 		if err == nil && !found {

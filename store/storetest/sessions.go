@@ -27,7 +27,7 @@ func hashOf(token string) []byte {
 func (e *env) session(token string, kind surehook.SessionKind) *surehook.Session {
 	e.Helper()
 	now := e.clock.Now()
-	return &surehook.Session{ID: e.id("ses"), Kind: kind, Hash: hashOf(token), KeyHash: hashOf("key"), Tenant: "acme", Permissions: []string{"read"},
+	return &surehook.Session{ID: e.id("ses"), Kind: kind, Hash: hashOf(token), KeyHash: hashOf("key"), Subject: "oidc:ann@example.com", Tenant: "acme", Permissions: []string{"read"},
 		CreatedAt: now, UsedAt: now, ExpiresAt: now.Add(time.Hour)}
 }
 

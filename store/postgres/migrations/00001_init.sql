@@ -351,7 +351,8 @@ CREATE TABLE surehook.sessions (
     hash        bytea PRIMARY KEY, -- SHA-256 of the token that the browser holds
     id          text NOT NULL,
     kind        text NOT NULL, -- console, link, portal
-    key_hash    bytea NOT NULL, -- of the API key in whose name it asks
+    key_hash    bytea NOT NULL, -- of the API key in whose name it asks, or of a rule of who may sign in
+    subject     text NOT NULL, -- who, as a login provider says; empty: whoever holds the key
     tenant      text NOT NULL,
     permissions text NOT NULL,
     created_at  bigint NOT NULL,
