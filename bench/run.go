@@ -62,7 +62,7 @@ func run(ctx context.Context, o options) error {
 // for its pages, and checkpoints far apart.
 func startPostgres(ctx context.Context) (*pgserver.Server, error) {
 	return pgserver.Start(ctx, pgserver.Config{Settings: map[string]string{
-		"shared_buffers": "512MB", "max_wal_size": "4GB", "checkpoint_timeout": "15min", "wal_compression": "on", "jit": "off"}})
+		"shared_buffers": "512MB", "max_wal_size": "4GB", "checkpoint_timeout": "15min", "wal_compression": "on"}})
 }
 
 func (b *bench) base(endpoints int) scenario {

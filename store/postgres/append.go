@@ -38,7 +38,8 @@ SELECT ms, config, me, ARRAY(SELECT low FROM k) FROM t`
 const batchSQL = `SELECT surehook.clock() AS ms, (SELECT value FROM surehook.counters WHERE name = 'config') AS config,
 		(SELECT value FROM surehook.counters WHERE name = 'aliases') AS aliases,
 		(SELECT epoch FROM surehook.nodes WHERE epoch = $1 FOR KEY SHARE) AS me,
-		set_config('statement_timeout', '30s', true), set_config('idle_in_transaction_session_timeout', '10s', true)`
+		set_config('statement_timeout', '30s', true), set_config('idle_in_transaction_session_timeout', '10s', true),
+		set_config('jit', 'off', true)`
 
 // insertEvents and insertPending store what keysSQL let pass. Lists of one length
 // in a SELECT's columns cost the server less than in its FROM: it keeps no copy.

@@ -196,7 +196,8 @@ func (t *Target) makeDays(ctx context.Context, tx pgx.Tx, table move.Table, rows
 }
 
 // beginEach reads for as long as it takes.
-const beginEach = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0`
+const beginEach = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0;
+	SET LOCAL jit = off`
 
 // Each implements move.Target.
 func (t *Target) Each(ctx context.Context, table move.Table, f func(move.Row) error) error {

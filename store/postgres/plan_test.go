@@ -210,3 +210,27 @@ func useEverything(t *testing.T, s *Store, event int64) {
 	use(s.estimate(ctx, &surehook.Replay{Since: now.Add(-time.Hour)}))
 	use(s.Replay(ctx, 1, []int64{event}, nil))
 }
+
+// The server compiles no statement of ours: one that is kept to its plan would seem
+// dear to it, and take a quarter of a second for the work of a millisecond.
+func TestNothingIsCompiled(t *testing.T) {
+	s := reopenable(t, migrated(t), Options{})()
+	for name, begin := range map[string]string{
+		"read": beginRead, "write": beginWrite, "import": beginEach, "limits": "BEGIN; " + limits, "in order": "BEGIN; " + inOrder,
+		"batch": "BEGIN; " + strings.Replace(batchSQL, "$1", "0", 1),
+	} {
+		err := pgx.BeginTxFunc(t.Context(), s.pool, pgx.TxOptions{BeginQuery: begin}, func(tx pgx.Tx) error {
+			var jit string
+			if err := tx.QueryRow(t.Context(), `SHOW jit`).Scan(&jit); err != nil {
+				return err
+			}
+			if jit != "off" {
+				t.Errorf("%s: jit is %s", name, jit)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(name, err)
+		}
+	}
+}
