@@ -243,6 +243,9 @@ func TestIdempotentCreate(t *testing.T) {
 	if first.Status != 201 || string(first.Raw) != string(again.Raw) {
 		t.Errorf("%s\n%s", first.Raw, again.Raw)
 	}
+	if first.Header.Get("Idempotency-Replayed") != "" || again.Header.Get("Idempotency-Replayed") != "true" {
+		t.Errorf("%v\n%v", first.Header, again.Header)
+	}
 	s.admin("POST", "/v1/webhooks", `{"url":"http://127.0.0.1:9/other"}`, "Idempotency-Key", "k1").refused(409, surehook.Conflict, "")
 	if a := s.admin("GET", "/v1/webhooks", ""); len(a.field("items").([]any)) != 1 {
 		t.Errorf("%s", a.Raw)

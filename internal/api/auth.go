@@ -29,6 +29,7 @@ type call struct {
 	key       *surehook.APIKey
 	partnerOf func(tenant string) string
 	requestID string
+	head      http.Header // the answer's
 }
 
 func (c *call) may(perm string) bool { return slices.Contains(c.key.Permissions, perm) }

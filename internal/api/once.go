@@ -14,8 +14,11 @@ import (
 // Once is what every request takes that changes something and isn't repeatable
 // by itself.
 type Once struct {
-	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"A repeat within a day gets the same answer, a secret in it included"`
+	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"A repeat within a day gets the same answer, a secret in it included, and the header Idempotency-Replayed"`
 }
+
+// Replayed is the header of an answer that was given before.
+const Replayed = "Idempotency-Replayed"
 
 // once gives a repeated request with an Idempotency-Key its first answer. The
 // answer may hold a secret, so it is stored sealed. what names the request's
@@ -49,6 +52,7 @@ func once[O any](ctx context.Context, s *server, c *call, what, key string, body
 		if err != nil { // the master key was rotated since
 			return nil, surehook.Errorf(surehook.Conflict, "this Idempotency-Key was used, and its answer can't be read any more; use another")
 		}
+		c.head.Set(Replayed, "true")
 		out := new(O)
 		return out, json.Unmarshal(plain, out)
 	}

@@ -231,6 +231,7 @@ func (s *server) authenticated(ctx huma.Context, next func(huma.Context)) {
 		s.fail(w, id, err)
 		return
 	}
+	c.head = w.Header()
 	next(huma.WithValue(ctx, callKey{}, c))
 }
 

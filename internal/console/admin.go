@@ -43,6 +43,7 @@ type adminPage[T any] struct {
 	Problem  string
 	Secret   string // a key or a link that was made just now
 	For      string // whose
+	Again    bool   // it was made before, and shown then
 }
 
 // In gives what was typed into a field.
@@ -189,7 +190,7 @@ func (v *visit) makeKey() error {
 	if err := v.ask(http.MethodPost, "/v1/keys", in, &made, v.once()...); err != nil {
 		return again[apiKey](v, "keys.html", "/v1/keys", err)
 	}
-	return listing(v, http.StatusCreated, "keys.html", "/v1/keys", adminPage[apiKey]{Secret: made.Key, For: string(made.Name), Form: url.Values{"once": {newToken()}}})
+	return listing(v, http.StatusCreated, "keys.html", "/v1/keys", adminPage[apiKey]{Secret: v.first(made.Key), Again: v.again, For: string(made.Name), Form: url.Values{"once": {newToken()}}})
 }
 
 // auditEntry is one change.

@@ -69,6 +69,7 @@ func (v *visit) ask(method, path string, body, out any, header ...string) error 
 		p.Status = rec.status
 		return p
 	}
+	v.again = v.again || rec.head.Get("Idempotency-Replayed") != ""
 	if out == nil {
 		return nil
 	}

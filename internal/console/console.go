@@ -139,6 +139,7 @@ type visit struct {
 	token   string // the cookie's
 	key     *surehook.APIKey
 	api     http.Handler
+	again   bool // what was asked for was done before: the page was reloaded
 }
 
 func (v *visit) may(perm string) bool {

@@ -163,7 +163,7 @@ func (v *visit) createEndpoint() error {
 		return v.form("", f, err)
 	}
 	v.r.SetPathValue("id", string(made.ID))
-	return v.showEndpoint(http.StatusCreated, endpointPage{Secret: made.Secret})
+	return v.showEndpoint(http.StatusCreated, endpointPage{Secret: v.first(made.Secret), Again: v.again})
 }
 
 func (v *visit) editEndpoint() error {

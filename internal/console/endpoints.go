@@ -156,6 +156,7 @@ type endpointPage struct {
 	Chart    *chartPart
 	Tested   *attempt // just now
 	Secret   string   // just made: shown this once
+	Again    bool     // it was made before, and shown then
 	Rotated  bool
 	Latest   *attempt // the latest that failed, while it fails
 	Lane     lane
@@ -228,7 +229,7 @@ func (v *visit) rotate() error {
 	if err := v.ask(http.MethodPost, "/v1/webhooks/"+seg(v.r.PathValue("id"))+"/rotate-secret", map[string]float64{"overlap_hours": hours}, &out, v.once()...); err != nil {
 		return err
 	}
-	return v.showEndpoint(http.StatusOK, endpointPage{Secret: out.Secret, Rotated: true})
+	return v.showEndpoint(http.StatusOK, endpointPage{Secret: v.first(out.Secret), Again: v.again, Rotated: true})
 }
 
 // once makes a form that is sent twice, by a reload, count once.
@@ -237,6 +238,15 @@ func (v *visit) once() []string {
 		return []string{"Idempotency-Key", n[:min(len(n), 100)]}
 	}
 	return nil
+}
+
+// first gives a secret when it is first shown. A page that is reloaded sends its form
+// again, and gets the same answer from the API: by then somebody else may be looking.
+func (v *visit) first(secret string) string {
+	if v.again {
+		return ""
+	}
+	return secret
 }
 
 func (v *visit) change(method, action string, body any, note string) error {

@@ -91,6 +91,20 @@ func TestSecretsAreShownOnce(t *testing.T) {
 		if p.Status != 201 || key == "" {
 			t.Fatalf("%d %.800s", p.Status, p.Body)
 		}
+		// The same forms again, as a reload sends them: nothing is made, and nothing shown.
+		for _, f := range [][]string{{"/console/endpoints", "url", r.URL + "/in?token=receivers-own", "other_types", "order.*", "once", "a-form"}, {"/console/endpoints/" + id + "/rotate", "overlap_hours", "1", "once", "another"},
+			{"/console/keys", "name", "ci", "permissions", "read", "once", "third"}} {
+			b.get("/console/keys")
+			p := b.post(f[0], f[1:]...)
+			for _, s := range []string{secret, second, key, "whsec_"} {
+				if p.Status >= 300 || strings.Contains(strings.ReplaceAll(p.Body, "&#43;", "+"), s) || !strings.Contains(p.Body, "shown then") {
+					t.Errorf("%s, reloaded: %d holds a secret, or doesn't say where it is", f[0], p.Status)
+				}
+			}
+		}
+		if n := len(s.rest("GET", "/v1/webhooks", "")["items"].([]any)); n != 1 {
+			t.Errorf("a reload made %d endpoints", n)
+		}
 		for _, path := range []string{"/console/endpoints/" + id, "/console/endpoints/" + id + "/edit", "/console/endpoints", "/console/keys", "/console/audit", "/console/"} {
 			p := b.get(path)
 			for _, s := range []string{secret, second, key, adminKey, "whsec_"} {
