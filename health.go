@@ -78,7 +78,7 @@ func (r HealthRule) broken(h Health) bool {
 // say nothing about the receiver.
 func (c Code) Ours() bool {
 	switch c {
-	case SecretUnavailable, EventUnavailable, EndpointDisabled, PayloadTooLarge, InboxFull, SessionEnded, ExpiredSentinel, RemovedSentinel, Crashed:
+	case SecretUnavailable, EventUnavailable, EndpointDisabled, PayloadTooLarge, InboxFull, SessionEnded, ExpiredSentinel, RemovedSentinel, SentinelFull, Crashed:
 		return true
 	}
 	return false

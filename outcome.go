@@ -26,6 +26,7 @@ const (
 	SessionEnded      Code = "session_ended"      // the session ended before it was pulled
 	ExpiredSentinel   Code = "sentinel_expired"   // its sentinel's time was over before it was sent
 	RemovedSentinel   Code = "sentinel_removed"   // its sentinel was removed before it was sent
+	SentinelFull      Code = "sentinel_full"      // more waited for its sentinel than may, and this was the oldest
 	Crashed           Code = "crashed"            // the row was lost with its process too often
 )
 
@@ -34,7 +35,7 @@ const (
 // so it is this process's settings that refuse it, and those may be put right.
 func (c Code) Final() bool {
 	switch c {
-	case EventUnavailable, EndpointDisabled, PayloadTooLarge, InboxFull, SessionEnded, ExpiredSentinel, RemovedSentinel, Crashed:
+	case EventUnavailable, EndpointDisabled, PayloadTooLarge, InboxFull, SessionEnded, ExpiredSentinel, RemovedSentinel, SentinelFull, Crashed:
 		return true
 	}
 	return false

@@ -19,6 +19,7 @@ type Sentinel struct {
 	Ended       UntilKind // of one that is expired: what ended it
 	Provider    string    // who is asked to watch
 	Watch       string    // what the provider knows the watch by; "": there is none, or none any more
+	Plan        int64     // of one that is being stored: its watch's, by PlanWatch; 0: there is none
 	Group       string    // what it belongs to, for people
 	Label       string
 	Session     string // whose inbox the events go to; "": the endpoint has a URL
@@ -27,6 +28,7 @@ type Sentinel struct {
 	LastEventAt time.Time
 	LastError   string // the provider's, for people; never a secret or a URL's path
 	CreatedAt   time.Time
+	EndedAt     time.Time // when it expired, or its session ended; zero: neither
 }
 
 // Clause is one of the ways to match: a subject, and types. An event matches when
@@ -207,7 +209,8 @@ type SentinelDelivery struct {
 	Last    *Attempt // the latest; nil: there is none yet
 }
 
-// WatchCancel is a provider's watch that is to be cancelled: its sentinel has ended.
+// WatchCancel is a provider's watch that is to be cancelled: its sentinel has ended,
+// or was never stored.
 type WatchCancel struct {
 	Key      int64
 	Provider string
@@ -231,6 +234,15 @@ type Sentinels interface {
 	// to know all that ended; and watches join Cancels. more: another step would find
 	// something.
 	EndSentinels(ctx context.Context, limit int) (ended int, more bool, err error)
+	// ReapSentinels removes, in one bounded step, sentinels that ended so long ago, and of
+	// whose events none is still to be delivered. Each leaves an audit entry like a.
+	ReapSentinels(ctx context.Context, ended time.Duration, limit int, a *AuditEntry) (reaped int, more bool, err error)
+	// TrimSentinel buries with SentinelFull the oldest of a sentinel's rows that nobody
+	// owns, in one bounded step, until most are left.
+	TrimSentinel(ctx context.Context, endpoint int64, most, limit int) (ended int, more bool, err error)
+	// PlanWatch has a watch that is about to be made cancelled after a while, unless a
+	// Sentinel with this Plan is stored by then. So a crash between the two leaves none.
+	PlanWatch(ctx context.Context, provider, watch string, wait time.Duration) (plan int64, err error)
 	// Cancels lists watches whose cancelling is due.
 	Cancels(ctx context.Context, limit int) ([]WatchCancel, error)
 	// Cancelled strikes one off.

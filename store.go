@@ -252,7 +252,8 @@ type Endpoints interface {
 	// DeleteEndpoint leaves a tombstone and removes the secrets, and a sentinel, whose
 	// watch joins Cancels.
 	DeleteEndpoint(ctx context.Context, id string, a *AuditEntry) error
-	Endpoint(ctx context.Context, id string) (*Endpoint, error) // never a tombstone
+	Endpoint(ctx context.Context, id string) (*Endpoint, error)  // never a tombstone
+	Tombstone(ctx context.Context, key int64) (*Endpoint, error) // of one that was deleted
 	ListEndpoints(ctx context.Context, f EndpointFilter, p Page) ([]*Endpoint, error)
 	// Changes gives every endpoint changed after version, tombstones included,
 	// and the current version. Version 0 gives all.

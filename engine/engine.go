@@ -67,7 +67,11 @@ type Options struct {
 	MaxEventBytes int  // of one event's data; 1 MiB
 	MaxSubjects   int  // of one event; 16
 	MaxWebhooks   int  // endpoints a scope; 20, negative: unlimited
-	MaxSentinels  int  // a scope; 100,000, negative: unlimited
+	MaxSentinels  int  // that haven't ended, a scope; 100,000, negative: unlimited
+	// How long a sentinel is kept that has ended, or whose session has, once nothing is
+	// to be delivered any more; 7 days, negative: for ever.
+	KeepSentinels time.Duration
+	SentinelQueue int // events that may wait for one sentinel's webhook, past which the oldest become dead letters; 0: any number
 	// What an inbox may hold, of endpoints that are pulled: 100,000 events and 256 MiB
 	// of their data; negative: unlimited. Past it the oldest become dead letters.
 	InboxEvents  int
@@ -211,6 +215,7 @@ func setDefaults(o *Options) {
 	o.InboxBytes = cmp.Or(o.InboxBytes, 256<<20)
 	o.SessionIdle = orDefault(o.SessionIdle, time.Hour)
 	o.MaxSentinels = orDefault(o.MaxSentinels, 100_000)
+	o.KeepSentinels = cmp.Or(o.KeepSentinels, 7*24*time.Hour)
 	o.ReplayWindow = orDefault(o.ReplayWindow, 30*24*time.Hour)
 	o.APIVersion = cmp.Or(o.APIVersion, dispatch.PylotaVersion)
 	o.MaxTextBytes = orDefault(o.MaxTextBytes, accept.DefaultText)
@@ -314,11 +319,15 @@ func (e *Engine) loadTenants(ctx context.Context) error {
 
 // gone tells whether an endpoint that has rows is deleted. One that was made past
 // this engine a moment ago isn't known yet, so the configuration is read first.
-func (e *Engine) gone(ctx context.Context, key int64) bool {
-	if e.index.Endpoint(key) != nil {
-		return false
+func (e *Engine) gone(ctx context.Context, key int64) *surehook.Endpoint {
+	if e.index.Endpoint(key) != nil || e.reload(ctx) != nil || e.index.Endpoint(key) != nil {
+		return nil
 	}
-	return e.reload(ctx) == nil && e.index.Endpoint(key) == nil
+	ep, err := e.store.Tombstone(ctx, key)
+	if err != nil {
+		return nil
+	}
+	return ep
 }
 
 // enter holds the gate for something that Stop must wait for.

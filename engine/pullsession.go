@@ -124,6 +124,7 @@ func (e *Engine) endSession(ctx context.Context, s *surehook.PullSession, why st
 	}
 	e.sessions.forget(SessionScope{s.Tenant, s.Partner}, s.ID)
 	e.refreshed()
+	signal(e.ended)       // of its sentinels
 	e.inboxes.came(s.Key) // who waits there is told
 	_ = e.trim(s.Key, nil, surehook.SessionEnded)
 	return nil

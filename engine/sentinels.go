@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"crypto/hmac"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -26,6 +27,7 @@ type Sentinel struct {
 	Until           surehook.Until
 	Group, Label    string
 	Provider, Watch string
+	Plan            int64 // of the watch, by the store's PlanWatch; 0: there is none
 
 	URL    string // of the callback, which is challenged first
 	Secret string // whsec_…
@@ -71,7 +73,7 @@ func (e *Engine) newSentinel(ctx context.Context, s *Sentinel) (*surehook.Endpoi
 	w := Webhook{Tenant: s.Tenant, Partner: s.Partner, URL: s.URL, Secret: s.Secret, Profile: profile.Sentinel.Name, Limits: s.Limits,
 		Pull: s.Session != "", Session: s.Session, Urgency: string(s.Urgency)}
 	ep := e.endpoint(s.ID, w)
-	ep.Sentinel = &surehook.Sentinel{ID: s.ID, Match: s.Match, Until: s.Until, Status: surehook.SentinelActive, Provider: s.Provider, Watch: s.Watch,
+	ep.Sentinel = &surehook.Sentinel{ID: s.ID, Match: s.Match, Until: s.Until, Status: surehook.SentinelActive, Provider: s.Provider, Watch: s.Watch, Plan: s.Plan,
 		Group: s.Group, Label: s.Label, Session: s.Session, Principal: s.Principal}
 	if err := e.checkSentinel(ep); err != nil {
 		return nil, err
@@ -86,7 +88,7 @@ func (e *Engine) storeSentinel(ctx context.Context, ep *surehook.Endpoint, by Ac
 	// Counting in the store would cost each one the more the more there are; this may
 	// let in a few more than the bound, where several nodes make them at once.
 	if most := e.opt.MaxSentinels; most > 0 && e.index.Watches(ep) >= most {
-		return nil, surehook.Errorf(surehook.LimitReached, "the limit of %d sentinels is reached: remove those that have ended", most)
+		return nil, surehook.Errorf(surehook.LimitReached, "the limit of %d sentinels is reached: remove some", most)
 	}
 	e.changes.RLock()
 	err := e.store.CreateEndpoint(ctx, ep, 0, e.audit(by, "sentinel.create", ep.ID, ep.Tenant, ""))
@@ -339,6 +341,7 @@ const (
 	sentinelEvery = 5 * time.Second        // between two looks for sentinels whose time is over
 	sentinelSoon  = 250 * time.Millisecond // after one has ended: many may end together
 	sentinelStep  = 500
+	reapStep      = 100 // each is audited
 )
 
 // sentinelLoop does what follows the end of sentinels: those whose time is over, and
@@ -356,15 +359,59 @@ func (e *Engine) sentinelLoop() {
 		case <-wait.C:
 		}
 		n, more, err := e.store.EndSentinels(e.ctx, sentinelStep)
-		if err != nil && e.ctx.Err() == nil {
-			e.log.Warn("sentinels couldn't be ended; trying again", "error", err)
-		}
 		if n > 0 {
 			e.log.Info("sentinels ended", "sentinels", n, "status", "ended:expired")
 			e.refreshed()
 		}
-		if wait.Reset(sentinelEvery); more {
+		if lease := e.store.Lease(); err == nil && (len(lease.Nodes) == 0 || lease.Nodes[0] == lease.Epoch) { // one node
+			var again bool
+			again, err = e.reapSentinels()
+			err = errors.Join(err, e.trimSentinels())
+			more = more || again
+		}
+		if err != nil && e.ctx.Err() == nil {
+			e.log.Warn("what follows the end of sentinels couldn't be done; trying again", "error", err)
+		}
+		if wait.Reset(sentinelEvery); more && err == nil {
 			wait.Reset(1) // never 0: see lane.wake of internal/dispatch
 		}
 	}
+}
+
+// reapSentinels takes one step in the removal of those that ended long ago.
+func (e *Engine) reapSentinels() (more bool, err error) {
+	if e.opt.KeepSentinels < 0 {
+		return false, nil
+	}
+	n, more, err := e.store.ReapSentinels(e.ctx, e.opt.KeepSentinels, reapStep, e.audit(Actor{}, "sentinel.reap", "", "", ""))
+	if n > 0 {
+		e.log.Info("sentinels that had ended were removed", "sentinels", n)
+		e.refreshed()
+	}
+	return more, err
+}
+
+// trimSentinels keeps what waits for each sentinel's webhook within the bound, if there
+// is one.
+func (e *Engine) trimSentinels() error {
+	if e.opt.SentinelQueue <= 0 {
+		return nil
+	}
+	due, err := e.store.Due(e.ctx)
+	for _, d := range due {
+		ep := e.index.Endpoint(d.EndpointKey)
+		if ep == nil || ep.Sentinel == nil || ep.Pulled() {
+			continue
+		}
+		for more := true; more && err == nil; {
+			var n int
+			if n, more, err = e.store.TrimSentinel(e.ctx, ep.Key, e.opt.SentinelQueue, sentinelStep); n > 0 {
+				e.log.Warn("more waited for a sentinel than may; the oldest are dead letters", "webhook_id", ep.ID, "events", n)
+				if e.opt.Ended != nil {
+					e.opt.Ended(surehook.SentinelFull, n)
+				}
+			}
+		}
+	}
+	return err
 }

@@ -94,7 +94,7 @@ func New(opt Options) *Handler {
 		opt.MaxEventBytes = 1 << 20
 	}
 	if opt.Sentinels == nil {
-		opt.Sentinels = sentinel.New(sentinel.Options{Engine: opt.Engine, Logger: opt.Logger, Now: opt.Now})
+		opt.Sentinels = sentinel.New(sentinel.Options{Engine: opt.Engine, Logger: opt.Logger})
 	}
 	s := &server{e: opt.Engine, store: opt.Engine.Store(), log: opt.Logger, now: opt.Now, version: opt.Version, opt: opt,
 		raw: make(map[string]rawRoute), bodies: semaphore.NewWeighted(bodyBudget)}

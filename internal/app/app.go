@@ -241,7 +241,7 @@ func rootCAs(cfg config.Config) (*x509.CertPool, error) {
 // engineOptions turns settings into the engine's.
 func engineOptions(cfg config.Config, addr string) (engine.Options, error) {
 	eo := engine.Options{AllowNetworks: cfg.AllowNetworks, OwnHosts: append(slices.Clone(cfg.OwnHosts), addr), EgressProxy: cfg.EgressProxy,
-		MaxInFlight: cfg.MaxInFlight, MaxMemory: int(cfg.Memory), MaxEventBytes: int(cfg.MaxEventBytes), MaxWebhooks: cfg.MaxWebhooks, MaxSentinels: cfg.MaxSentinels,
+		MaxInFlight: cfg.MaxInFlight, MaxMemory: int(cfg.Memory), MaxEventBytes: int(cfg.MaxEventBytes), MaxWebhooks: cfg.MaxWebhooks, MaxSentinels: cfg.MaxSentinels, KeepSentinels: cfg.KeepSentinels, SentinelQueue: cfg.SentinelQueue,
 		InboxEvents: cfg.InboxEvents, InboxBytes: cfg.InboxBytes, SessionIdle: cfg.SessionIdle,
 		APIVersion: cfg.APIVersion, TextFields: cfg.TextFields, MaxTextBytes: int(cfg.TextBytes),
 		APIOnly: !cfg.Deliver, CarryTrace: cfg.CarryTraceparent, Retain: cfg.Retain, KeyLost: cfg.KeyLost}

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/surehook/surehook"
 	"github.com/surehook/surehook/engine"
 	"github.com/surehook/surehook/internal/config"
 	"github.com/surehook/surehook/internal/sentinel"
@@ -29,13 +28,6 @@ func (a *App) sentinels(cfg config.Config, opt Options, e *engine.Engine, served
 		Environ: func() []string { return slices.DeleteFunc(slices.Clone(environ()), secretEnv) },
 		Report: func(ctx context.Context, id string, broken bool, message string) error {
 			return svc.Reported(ctx, id, broken, message)
-		},
-		Exists: func(ctx context.Context, id string) (bool, error) {
-			_, err := e.Store().Endpoint(ctx, id)
-			if surehook.CodeOf(err) == surehook.NotFound {
-				return false, nil
-			}
-			return err == nil, err
 		}})
 	svc = sentinel.New(sentinel.Options{Engine: e, Logger: a.log,
 		Providers: sentinel.NewRegistry(github.Provider{Path: cfg.GitHubWebhookPath, Served: served}, local, sentinel.AgentPush{})})

@@ -61,8 +61,10 @@ type Config struct {
 	InboxEvents   int
 	InboxBytes    int64
 	SessionIdle   time.Duration
-	MaxWebhooks   int // negative: unlimited
-	MaxSentinels  int // negative: unlimited
+	MaxWebhooks   int           // negative: unlimited
+	MaxSentinels  int           // negative: unlimited
+	KeepSentinels time.Duration // negative: for ever
+	SentinelQueue int           // 0: unlimited
 	APIVersion    string
 	TextFields    []string
 	TextBytes     int64

@@ -95,8 +95,17 @@ var table = []Option{
 		set: func(c *Config, v string) (err error) { c.MaxEventBytes, err = size(v, 1<<10, 64<<20); return err }},
 	{Name: "max-webhooks", Default: "20", Value: "n", Help: "endpoints that a tenant, a partner or the platform may have; -1: any number",
 		set: func(c *Config, v string) (err error) { c.MaxWebhooks, err = webhooks(v); return err }},
-	{Name: "max-sentinels", Default: "100000", Value: "n", Help: "sentinels that a tenant, a partner or the platform may have, ended ones too; -1: any number",
+	{Name: "max-sentinels", Default: "100000", Value: "n", Help: "sentinels that a tenant, a partner or the platform may have, beside those that ended; -1: any number",
 		set: func(c *Config, v string) (err error) { c.MaxSentinels, err = webhooks(v); return err }},
+	{Name: "keep-sentinels", Default: "168h", Value: "duration", Help: "how long a sentinel that ended, by itself or with its session, is kept before it is removed; 0: until somebody removes it",
+		set: func(c *Config, v string) (err error) {
+			if c.KeepSentinels, err = duration(v, 0, 100*365*24*time.Hour); c.KeepSentinels == 0 {
+				c.KeepSentinels = -1
+			}
+			return err
+		}},
+	{Name: "sentinel-queue", Default: "0", Value: "n", Help: "events that may wait for the webhook of one sentinel; past it the oldest become dead letters; 0: any number",
+		set: func(c *Config, v string) (err error) { c.SentinelQueue, err = number(v, 0, 100_000_000); return err }},
 
 	{Name: "inbox-events", Default: "100000", Value: "n", Help: "events that an inbox of a webhook with target pull, or of a session, may hold; past it the oldest become dead letters; -1: any number",
 		set: func(c *Config, v string) (err error) { c.InboxEvents, err = inboxEvents(v); return err }},

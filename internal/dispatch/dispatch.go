@@ -45,8 +45,8 @@ type Options struct {
 	DisabledEvent func(*surehook.Endpoint, string, *surehook.Attempt) *surehook.Event
 	// OnDisabled hears of endpoints that a batch of outcomes disabled.
 	OnDisabled func([]*surehook.Endpoint)
-	// Gone tells whether an endpoint without a lane is a deleted one.
-	Gone func(ctx context.Context, key int64) bool
+	// Gone gives the tombstone of an endpoint without a lane; nil: it isn't a deleted one.
+	Gone func(ctx context.Context, key int64) *surehook.Endpoint
 	// Held tells endpoints that nothing is sent to for a while, although they are
 	// enabled; nil: none. When it changes its mind, Regate is called.
 	Held   func(*surehook.Endpoint) bool
@@ -170,9 +170,9 @@ func (d *Dispatcher) scan(ctx context.Context) error {
 	for _, e := range due {
 		if l := d.lane(e.EndpointKey); l != nil {
 			l.dueAt(e.Due)
-		} else if d.opt.Gone(ctx, e.EndpointKey) {
+		} else if gone := d.opt.Gone(ctx, e.EndpointKey); gone != nil {
 			// Rows that an epoch left behind after the lane was forgotten.
-			if err := d.drop(ctx, e.EndpointKey); err != nil {
+			if err := d.drop(ctx, gone); err != nil {
 				return err
 			}
 		}
@@ -181,9 +181,13 @@ func (d *Dispatcher) scan(ctx context.Context) error {
 }
 
 // drop ends all rows of a deleted endpoint, in bounded steps.
-func (d *Dispatcher) drop(ctx context.Context, endpoint int64) error {
+func (d *Dispatcher) drop(ctx context.Context, ep *surehook.Endpoint) error {
+	code, letters := endCode(ep)
 	for {
-		n, err := d.store.End(ctx, endpoint, surehook.EndpointDisabled, false, false, endStep)
+		n, err := d.store.End(ctx, ep.Key, code, false, letters, endStep)
+		if letters {
+			d.ended(code, n)
+		}
 		if err != nil || n < endStep || ctx.Err() != nil {
 			return err
 		}

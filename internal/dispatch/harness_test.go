@@ -387,10 +387,13 @@ func begin(t testing.TB, change ...func(*Options)) *desk {
 		DisabledEvent: func(*surehook.Endpoint, string, *surehook.Attempt) *surehook.Event { return nil },
 		OnDisabled:    func([]*surehook.Endpoint) {},
 		Gather:        -1, // a test that waits for quiet waits for timers too
-		Gone: func(_ context.Context, key int64) bool {
+		Gone: func(_ context.Context, key int64) *surehook.Endpoint {
 			k.m.mu.Lock()
 			defer k.m.mu.Unlock()
-			return k.eps[key].Deleted
+			if ep := k.eps[key]; ep.Deleted {
+				return ep
+			}
+			return nil
 		}}
 	for _, f := range change {
 		f(&opt)

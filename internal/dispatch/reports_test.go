@@ -146,7 +146,14 @@ func TestR06_AnEndpointThatNobodyKnows(t *testing.T) {
 		if k.logs.Len() > 0 {
 			t.Errorf("logged: %s", k.logs.String())
 		}
-	}, func(o *Options) { o.Gone = func(context.Context, int64) bool { return sure.Load() } })
+	}, func(o *Options) {
+		o.Gone = func(_ context.Context, key int64) *surehook.Endpoint {
+			if !sure.Load() {
+				return nil
+			}
+			return &surehook.Endpoint{Key: key, Deleted: true}
+		}
+	})
 }
 
 // S-07: a receiver that turns each request into a new event goes round no faster

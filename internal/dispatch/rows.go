@@ -127,7 +127,7 @@ func (l *lane) end() (deleted bool, err error) {
 	for {
 		l.mu.Lock()
 		live, deleted := l.route.live, l.route.Deleted
-		code, letters := l.route.endCode()
+		code, letters := endCode(l.route.Endpoint)
 		l.mu.Unlock()
 		if live || l.d.draining.Load() {
 			return false, nil

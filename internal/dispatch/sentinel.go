@@ -74,12 +74,12 @@ func (r *route) outlived(t turn, now time.Time) (surehook.Code, string) {
 
 // endCode is how the rows of an endpoint end that is disabled or deleted. Those of
 // a sentinel's leave dead letters after it as well.
-func (r *route) endCode() (code surehook.Code, letters bool) {
+func endCode(e *surehook.Endpoint) (code surehook.Code, letters bool) {
 	switch {
-	case r.Deleted && r.Watches():
+	case e.Deleted && e.Watches():
 		return surehook.RemovedSentinel, true
-	case r.DisabledReason == surehook.ReasonExpired:
+	case e.DisabledReason == surehook.ReasonExpired:
 		return surehook.ExpiredSentinel, true
 	}
-	return surehook.EndpointDisabled, !r.Deleted
+	return surehook.EndpointDisabled, !e.Deleted
 }

@@ -120,7 +120,7 @@ func (x *Index) PartnerOf(e *surehook.Endpoint) string {
 
 func (x *Index) add(e *surehook.Endpoint) {
 	x.byKey[e.Key] = e
-	if e.Sentinel != nil {
+	if e.Sentinel != nil && e.Sentinel.EndedAt.IsZero() {
 		x.watches[scopeOf(e)]++
 	}
 	if !e.Enabled {
@@ -156,7 +156,7 @@ func put(m map[string]map[int64]*surehook.Endpoint, name string, e *surehook.End
 
 func (x *Index) remove(e *surehook.Endpoint) {
 	delete(x.byKey, e.Key)
-	if e.Sentinel != nil {
+	if e.Sentinel != nil && e.Sentinel.EndedAt.IsZero() {
 		if x.watches[scopeOf(e)]--; x.watches[scopeOf(e)] == 0 {
 			delete(x.watches, scopeOf(e))
 		}
@@ -200,7 +200,7 @@ func (x *Index) Retire(endpoints []int64) {
 	}
 }
 
-// Watches counts the sentinels of an endpoint's scope.
+// Watches counts the sentinels of an endpoint's scope that haven't ended.
 func (x *Index) Watches(e *surehook.Endpoint) int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

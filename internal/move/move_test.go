@@ -169,7 +169,7 @@ func fill(t *testing.T, events int) *filled {
 		INSERT INTO pull_sessions (key, tenant, partner, id, created_at, seen_at, ended_at, end_reason) VALUES (77, 't1', '', 'agent', 1, 2, 3, 'idle');
 		INSERT INTO inboxes (key, last, dropped) VALUES (77, 3, 1);
 		UPDATE endpoints SET inbox = 77, urgency = 'fyi' WHERE id = '`+f.ids["disabled"]+`';
-		INSERT INTO sentinels SELECT key, '[{"subject":"a"}]', 'count', 0, 9, 'error', '', 0, 'local-gh', 'w', 'g' || char(0), 'l', 's', 'key_1', 1, 5, 'e' || char(0), 5
+		INSERT INTO sentinels SELECT key, '[{"subject":"a"}]', 'count', 0, 9, 'error', '', 0, 'local-gh', 'w', 'g' || char(0), 'l', 's', 'key_1', 1, 5, 'e' || char(0), 5, 4102444800000
 			FROM endpoints WHERE id = '`+f.ids["disabled"]+`';
 		INSERT INTO sentinel_events SELECT endpoint_key, 'one-0', 't1', event_key FROM pending ORDER BY event_key DESC LIMIT 1;
 		INSERT INTO sentinel_events SELECT endpoint_key, 'pruned', '', 1 FROM pending LIMIT 1;

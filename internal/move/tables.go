@@ -79,7 +79,7 @@ var Tables = []Table{
 		of(Int, "made_at")),
 	table("endpoint_secrets", of(Int, "endpoint_key"), of(Text, "secret_enc", "prev_secret_enc"), of(Int, "prev_until")),
 	table("sentinels", of(Int, "endpoint_key"), of(Text, "clauses", "until_kind"), of(Int, "until_at", "until_count"), of(Text, "status", "ended"), of(Bool, "settled"),
-		of(Text, "provider", "watch"), of(Said, "grouping", "label"), of(Text, "session", "principal"), of(Int, "events", "last_event_at"), of(Said, "last_error"), of(Int, "created_at")),
+		of(Text, "provider", "watch"), of(Said, "grouping", "label"), of(Text, "session", "principal"), of(Int, "events", "last_event_at"), of(Said, "last_error"), of(Int, "created_at", "ended_at")),
 	table("watch_cancels", of(Int, "key"), of(Text, "provider", "watch"), of(Int32, "tries"), of(Int, "retry_at")),
 	table("owners", of(Text, "tenant", "owner"), of(Int, "last")),
 	table("events", of(Key, "key"), of(Text, "tenant", "id", "type", "identity", "owner"), of(Int, "sequence"), of(List, "subjects"),

@@ -24,8 +24,11 @@ func (AgentPush) Readiness(context.Context) Readiness {
 // DefaultTypes implements Provider.
 func (AgentPush) DefaultTypes(subject string) []string { return DefaultTypes(subject) }
 
+// Handle implements Provider.
+func (AgentPush) Handle(Watch) (string, error) { return "", errAgentPush }
+
 // CreateWatch implements Provider.
-func (AgentPush) CreateWatch(context.Context, Watch) (string, error) { return "", errAgentPush }
+func (AgentPush) CreateWatch(context.Context, Watch) error { return errAgentPush }
 
 // CancelWatch implements Provider.
 func (AgentPush) CancelWatch(context.Context, string) error { return nil }

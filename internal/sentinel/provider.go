@@ -17,15 +17,17 @@ type Provider interface {
 	// DefaultTypes are the types that a clause without any asks for; nil: every
 	// type.
 	DefaultTypes(subject string) []string
-	// CreateWatch begins to watch for a sentinel, and gives what the provider will
-	// know the watch by: a text of at most 4 KiB that CancelWatch and Poll get again,
-	// after a restart too; empty: there is nothing to cancel. It is called before the
-	// sentinel is stored. An error refuses the sentinel with provider_create_failed;
-	// its text is shown to the caller, so it must hold no secret.
-	CreateWatch(ctx context.Context, w Watch) (handle string, err error)
+	// Handle gives what the provider will know a watch by, asking nobody: a text of at
+	// most 4 KiB that CancelWatch and Poll get again, after a restart too; empty: there
+	// will be nothing to cancel. An error refuses the sentinel, as one of CreateWatch.
+	Handle(w Watch) (string, error)
+	// CreateWatch begins to watch for a sentinel, under its Handle. It is called before
+	// the sentinel is stored. An error refuses the sentinel with
+	// provider_create_failed; its text is shown to the caller, so it must hold no secret.
+	CreateWatch(ctx context.Context, w Watch) error
 	// CancelWatch ends a watch. It is called again until it succeeds; a watch that
-	// isn't there any more is no error. Others may share what is watched: the
-	// provider counts them.
+	// isn't there (any more), or only in part, is no error: it is called for each that
+	// no sentinel came of. Others may share what is watched: the provider counts them.
 	CancelWatch(ctx context.Context, handle string) error
 	// Poll looks for events now, rather than when it is time, and gives how many it
 	// has published. Providers that are told of events answer 0 and no error.
@@ -46,7 +48,7 @@ type Watch struct {
 	Tenant   string // whose events they will be
 	Partner  string // whose, with Tenant empty; both empty: the platform's
 	Terminal bool   // it ends with its subject: one that has ended already would be watched for ever
-	Handle   string // given to Resume: what CreateWatch gave
+	Handle   string // what Handle gave; not given to it
 }
 
 // Readiness is whether a provider can be used.
@@ -100,8 +102,11 @@ func (Pushed) Readiness(context.Context) Readiness { return Readiness{Ready: tru
 // DefaultTypes implements Provider.
 func (Pushed) DefaultTypes(subject string) []string { return DefaultTypes(subject) }
 
+// Handle implements Provider.
+func (Pushed) Handle(Watch) (string, error) { return "", nil }
+
 // CreateWatch implements Provider.
-func (Pushed) CreateWatch(context.Context, Watch) (string, error) { return "", nil }
+func (Pushed) CreateWatch(context.Context, Watch) error { return nil }
 
 // CancelWatch implements Provider.
 func (Pushed) CancelWatch(context.Context, string) error { return nil }

@@ -3,8 +3,6 @@ package sentinel
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,7 +19,7 @@ type Options struct {
 	Engine    *engine.Engine
 	Providers *Registry // nil: webhook alone, without set-up
 	Logger    *slog.Logger
-	Now       func() time.Time // time.Now
+	Abandon   time.Duration // after which a watch is cancelled whose sentinel wasn't stored; 5 min
 }
 
 // Service is what REST, CLI and MCP do with sentinels.
@@ -42,8 +40,8 @@ func New(opt Options) *Service {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
-	if opt.Now == nil {
-		opt.Now = time.Now
+	if opt.Abandon == 0 {
+		opt.Abandon = 5 * time.Minute
 	}
 	if opt.Providers == nil {
 		opt.Providers = NewRegistry(Pushed{})
@@ -94,28 +92,52 @@ func (s *Service) Create(ctx context.Context, c Caller, spec Spec) (View, error)
 	if err := s.e.CheckSentinel(ctx, &in); err != nil { // before anything is asked of anybody
 		return View{}, refused(err)
 	}
-	if in.Watch, err = p.CreateWatch(ctx, Watch{Sentinel: in.ID, Subjects: subjectsOf(in.Match), Tenant: c.Tenant, Partner: c.Partner,
-		Terminal: in.Until.Kind == surehook.UntilTerminal}); err != nil {
-		return View{}, surehook.Errorf(ProviderCreateFailed, "the provider %s can't watch this: %s", p.Slug(), err).WithCause(err)
+	if err := s.watch(ctx, p, &in); err != nil {
+		return View{}, err
 	}
 	ep, err := s.e.CreateSentinel(ctx, in, c.Actor)
 	if err != nil {
-		s.abandon(ctx, p, in.Watch)
+		s.abandon(in)
 		return View{}, refused(err)
 	}
 	return view(c, ep), nil
 }
 
-// abandon cancels a watch that no sentinel came of.
-func (s *Service) abandon(ctx context.Context, p Provider, watch string) {
-	if watch == "" {
+// watch has a sentinel's provider begin to watch. That the watch is to be cancelled is
+// stored before; the sentinel's own row takes that back. So whatever ends in between,
+// no watch is left that nobody knows of.
+func (s *Service) watch(ctx context.Context, p Provider, in *engine.Sentinel) error {
+	w := Watch{Sentinel: in.ID, Subjects: subjectsOf(in.Match), Tenant: in.Tenant, Partner: in.Partner, Terminal: in.Until.Kind == surehook.UntilTerminal}
+	var err error
+	if w.Handle, err = p.Handle(w); err == nil && w.Handle != "" {
+		if in.Plan, err = s.store.PlanWatch(ctx, p.Slug(), w.Handle, s.opt.Abandon); err != nil {
+			return err
+		}
+	}
+	in.Watch = w.Handle
+	if err == nil {
+		limited, cancel := context.WithTimeout(ctx, s.opt.Abandon/2)
+		defer cancel()
+		err = p.CreateWatch(limited, w)
+	}
+	if err != nil {
+		s.abandon(*in)
+		return surehook.Errorf(ProviderCreateFailed, "the provider %s can't watch this: %s", p.Slug(), err).WithCause(err)
+	}
+	return nil
+}
+
+// abandon has a watch cancelled now that no sentinel came of.
+func (s *Service) abandon(in engine.Sentinel) {
+	if in.Plan == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), cancelLimit)
 	defer cancel()
-	if err := p.CancelWatch(ctx, watch); err != nil {
-		s.log.Warn("a watch that isn't needed couldn't be cancelled", "provider", p.Slug(), "error", err)
+	if err := s.store.PutOffCancel(ctx, surehook.WatchCancel{Key: in.Plan}, 0); err != nil {
+		s.log.Warn("a watch that isn't needed will be cancelled later", "provider", in.Provider, "error", err)
 	}
+	s.ring()
 }
 
 // clauses are those of a spec, with the provider's types where it names none.
@@ -356,10 +378,4 @@ func (s *Service) Reported(ctx context.Context, id string, broken bool, message 
 		return nil // it was removed meanwhile
 	}
 	return err
-}
-
-// RequestID names a delivery of an event to a sentinel.
-func RequestID(sentinel, event string) string {
-	sum := sha256.Sum256([]byte(sentinel + ":" + event))
-	return "sub_" + hex.EncodeToString(sum[:16])
 }

@@ -219,14 +219,7 @@ func (s *Store) DeleteEndpoint(ctx context.Context, id string, a *surehook.Audit
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, s.q(`UPDATE surehook.endpoints SET deleted = true, enabled = false, version = version + 1, updated_at = $2 WHERE key = $1`),
-			key, now); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, s.q(`DELETE FROM surehook.endpoint_secrets WHERE endpoint_key = $1`), key); err != nil {
-			return err
-		}
-		if err := s.dropSentinel(ctx, tx, key, now); err != nil {
+		if err := s.dropEndpoints(ctx, tx, []int64{key}, now); err != nil {
 			return err
 		}
 		if err := s.putAudit(ctx, tx, now, a); err != nil {
@@ -239,6 +232,11 @@ func (s *Store) DeleteEndpoint(ctx context.Context, id string, a *surehook.Audit
 // Endpoint implements surehook.Endpoints.
 func (s *Store) Endpoint(ctx context.Context, id string) (*surehook.Endpoint, error) {
 	return find(ctx, s, "webhook", scanEndpoint, `SELECT `+endpointColumns+` WHERE e.id = $1 AND NOT e.deleted`, id)
+}
+
+// Tombstone implements surehook.Endpoints.
+func (s *Store) Tombstone(ctx context.Context, key int64) (*surehook.Endpoint, error) {
+	return find(ctx, s, "webhook", scanEndpoint, `SELECT `+endpointColumns+` WHERE e.key = $1 AND e.deleted`, key)
 }
 
 // ListEndpoints implements surehook.Endpoints, newest first.

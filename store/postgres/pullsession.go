@@ -104,6 +104,10 @@ func (s *Store) EndPullSession(ctx context.Context, session int64, reason string
 			return err
 		}
 		if len(keys) > 0 {
+			if _, err := tx.Exec(ctx, s.q(`WITH n AS (SELECT endpoint_key FROM surehook.sentinels WHERE endpoint_key = ANY($1) ORDER BY endpoint_key FOR UPDATE)
+				UPDATE surehook.sentinels x SET ended_at = $2, settled = false FROM n WHERE x.endpoint_key = n.endpoint_key AND x.ended_at = 0`), keys, now); err != nil {
+				return err
+			}
 			v, err := s.nextConfig(ctx, tx)
 			if err != nil {
 				return err

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -15,18 +16,18 @@ import (
 // sentinelColumns are a sentinel, in the order of sentinelRow; all null where an
 // endpoint has none.
 const sentinelColumns = `n.endpoint_key, n.clauses, n.until_kind, n.until_at, n.until_count, n.status, n.ended, n.provider, n.watch, n.grouping, n.label,
-	n.session, n.principal, n.events, n.last_event_at, n.last_error, n.created_at`
+	n.session, n.principal, n.events, n.last_event_at, n.last_error, n.created_at, n.ended_at`
 
 // sentinelRow is a row that may not be there.
 type sentinelRow struct {
-	key, untilAt, untilCount, events, lastAt, created            *int64
+	key, untilAt, untilCount, events, lastAt, created, endedAt   *int64
 	clauses, until, status, ended, provider, watch, group, label *string
 	session, principal, lastError                                *string
 }
 
 func (n *sentinelRow) targets() []any {
 	return []any{&n.key, &n.clauses, &n.until, &n.untilAt, &n.untilCount, &n.status, &n.ended, &n.provider, &n.watch, &n.group, &n.label,
-		&n.session, &n.principal, &n.events, &n.lastAt, &n.lastError, &n.created}
+		&n.session, &n.principal, &n.events, &n.lastAt, &n.lastError, &n.created, &n.endedAt}
 }
 
 // sentinel gives it; nil: there is none.
@@ -37,7 +38,7 @@ func (n *sentinelRow) sentinel(id string) (*surehook.Sentinel, error) {
 	match, err := row.ParseClauses(*n.clauses)
 	return &surehook.Sentinel{EndpointKey: *n.key, ID: id, Match: match, Until: surehook.Until{Kind: surehook.UntilKind(*n.until), At: at(*n.untilAt), Count: *n.untilCount},
 		Status: surehook.SentinelStatus(*n.status), Ended: surehook.UntilKind(*n.ended), Provider: *n.provider, Watch: *n.watch, Group: *n.group, Label: *n.label,
-		Session: *n.session, Principal: *n.principal, Events: *n.events, LastEventAt: at(*n.lastAt), LastError: *n.lastError, CreatedAt: at(*n.created)}, err
+		Session: *n.session, Principal: *n.principal, Events: *n.events, LastEventAt: at(*n.lastAt), LastError: *n.lastError, CreatedAt: at(*n.created), EndedAt: at(*n.endedAt)}, err
 }
 
 // lockSentinel keeps appends from an endpoint's sentinel, if it has one. The
@@ -55,6 +56,12 @@ func (s *Store) putSentinel(ctx context.Context, tx pgx.Tx, e *surehook.Endpoint
 		return nil
 	}
 	n.EndpointKey, n.ID = e.Key, e.ID
+	if n.Plan != 0 {
+		tag, err := tx.Exec(ctx, s.q(`DELETE FROM surehook.watch_cancels WHERE key = $1 AND retry_at > surehook.clock()`), n.Plan)
+		if err != nil || tag.RowsAffected() == 0 {
+			return cmp.Or(err, row.ErrPlan)
+		}
+	}
 	_, err := tx.Exec(ctx, s.q(`INSERT INTO surehook.sentinels (endpoint_key, clauses, until_kind, until_at, until_count, status, ended, settled, provider, watch,
 		grouping, label, session, principal, events, last_event_at, last_error, created_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, true, $8, $9, $10, $11, $12, $13, 0, 0, $14, $15)
@@ -64,17 +71,20 @@ func (s *Store) putSentinel(ctx context.Context, tx pgx.Tx, e *surehook.Endpoint
 	return err
 }
 
-// dropSentinel removes the sentinel of an endpoint that is deleted. What goes with
-// it is bounded, to about twice row.KnownEvents.
-func (s *Store) dropSentinel(ctx context.Context, tx pgx.Tx, endpoint, now int64) error {
-	if err := s.lockSentinel(ctx, tx, endpoint); err != nil {
+// dropEndpoints removes endpoints, which are locked, with what is theirs. What goes with
+// a sentinel is bounded, to about twice row.KnownEvents.
+func (s *Store) dropEndpoints(ctx context.Context, tx pgx.Tx, keys []int64, now int64) error {
+	if _, err := tx.Exec(ctx, s.q(`SELECT 1 FROM surehook.sentinels WHERE endpoint_key = ANY($1) ORDER BY endpoint_key FOR UPDATE`), keys); err != nil {
 		return err
 	}
-	if err := s.cancelWatches(ctx, tx, []int64{endpoint}, now); err != nil {
+	if _, err := tx.Exec(ctx, s.q(`UPDATE surehook.endpoints SET deleted = true, enabled = false, version = version + 1, updated_at = $2 WHERE key = ANY($1)`), keys, now); err != nil {
 		return err
 	}
-	for _, sql := range []string{`DELETE FROM surehook.sentinels WHERE endpoint_key = $1`, `DELETE FROM surehook.sentinel_events WHERE endpoint_key = $1`} {
-		if _, err := tx.Exec(ctx, s.q(sql), endpoint); err != nil {
+	if err := s.cancelWatches(ctx, tx, keys, now); err != nil {
+		return err
+	}
+	for _, table := range []string{`endpoint_secrets`, `sentinels`, `sentinel_events`} {
+		if _, err := tx.Exec(ctx, s.q(`DELETE FROM surehook.`+table+` WHERE endpoint_key = ANY($1)`), keys); err != nil {
 			return err
 		}
 	}
@@ -177,7 +187,7 @@ func (s *Store) see(ctx context.Context, tx pgx.Tx, list []sighting, now int64, 
 			full = append(full, t.EndpointKey)
 		}
 	}
-	s.queueSeen(then, changed, full, endpoint, event, id, tenant)
+	s.queueSeen(then, now, changed, full, endpoint, event, id, tenant)
 	return nil
 }
 
@@ -217,7 +227,7 @@ func (s *Store) lockSeen(ctx context.Context, tx pgx.Tx, list []sighting) (seen,
 }
 
 // queueSeen writes what was decided.
-func (s *Store) queueSeen(then *pgx.Batch, changed map[int64]*surehook.Sentinel, full, endpoint, event []int64, id, tenant []string) {
+func (s *Store) queueSeen(then *pgx.Batch, now int64, changed map[int64]*surehook.Sentinel, full, endpoint, event []int64, id, tenant []string) {
 	if len(changed) > 0 {
 		keys := slices.Sorted(maps.Keys(changed))
 		events, last, status, ended := make([]int64, len(keys)), make([]int64, len(keys)), make([]string, len(keys)), make([]string, len(keys))
@@ -226,8 +236,9 @@ func (s *Store) queueSeen(then *pgx.Batch, changed map[int64]*surehook.Sentinel,
 			events[i], last[i], status[i], ended[i] = n.Events, millis(n.LastEventAt), string(n.Status), string(n.Ended)
 		}
 		then.Queue(s.q(`UPDATE surehook.sentinels n SET events = x.events, last_event_at = x.last, status = x.status, ended = x.ended,
-			settled = n.settled AND x.ended = '' FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::text[]) x(key, events, last, status, ended)
-			WHERE n.endpoint_key = x.key`), keys, events, last, status, ended)
+			settled = n.settled AND x.ended = '', ended_at = CASE WHEN x.ended = '' THEN n.ended_at ELSE $6 END
+			FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::text[]) x(key, events, last, status, ended)
+			WHERE n.endpoint_key = x.key`), keys, events, last, status, ended, now)
 	}
 	if len(endpoint) > 0 {
 		then.Queue(s.q(`INSERT INTO surehook.sentinel_events (endpoint_key, event_key, event_id, tenant)
@@ -294,7 +305,7 @@ func (s *Store) EndSentinels(ctx context.Context, limit int) (int, bool, error) 
 		if _, err := tx.Exec(ctx, s.q(`SELECT 1 FROM surehook.sentinels WHERE endpoint_key = ANY($1) ORDER BY endpoint_key FOR UPDATE`), keys); err != nil {
 			return err
 		}
-		over, err := collect(ctx, tx, pgx.RowTo[int64], s.q(`UPDATE surehook.sentinels SET status = 'expired', ended = 'at', settled = false
+		over, err := collect(ctx, tx, pgx.RowTo[int64], s.q(`UPDATE surehook.sentinels SET status = 'expired', ended = 'at', settled = false, ended_at = $2
 			WHERE endpoint_key = ANY($1) AND until_kind = 'at' AND status <> 'expired' AND until_at <= $2 RETURNING endpoint_key`), keys, now)
 		if err != nil {
 			return err
@@ -309,15 +320,101 @@ func (s *Store) EndSentinels(ctx context.Context, limit int) (int, bool, error) 
 		if err := s.cancelWatches(ctx, tx, keys, now); err != nil {
 			return err
 		}
-		version, err := s.nextConfig(ctx, tx)
+		ended, more = len(keys), len(keys) >= limit
+		return s.bumpAll(ctx, tx, keys)
+	})
+	return ended, more, err
+}
+
+// ReapSentinels implements surehook.Sentinels.
+func (s *Store) ReapSentinels(ctx context.Context, ended time.Duration, limit int, a *surehook.AuditEntry) (int, bool, error) {
+	reaped, more := 0, false
+	err := s.change(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		reaped, more = 0, false
+		now, err := s.now(ctx, tx)
 		if err != nil {
 			return err
 		}
-		ended, more = len(keys), len(keys) >= limit
-		_, err = tx.Exec(ctx, s.q(`UPDATE surehook.endpoints SET changed = $2 WHERE key = ANY($1)`), keys, version)
+		var keys []int64
+		eps, err := collect(ctx, tx, pgx.RowToStructByPos[reapedEndpoint], s.q(`SELECT key, id, tenant FROM surehook.endpoints e WHERE NOT deleted AND key = ANY (ARRAY(
+			SELECT n.endpoint_key FROM surehook.sentinels n WHERE n.ended_at > 0 AND n.ended_at <= $1 AND n.settled AND NOT EXISTS (
+				SELECT FROM surehook.sentinel_events x JOIN surehook.pending p ON p.event_key = x.event_key AND p.endpoint_key = x.endpoint_key WHERE x.endpoint_key = n.endpoint_key OFFSET 0)
+			ORDER BY n.ended_at LIMIT $2)) ORDER BY key FOR NO KEY UPDATE`), now-ended.Milliseconds(), limit)
+		if err != nil || len(eps) == 0 {
+			return err
+		}
+		for _, ep := range eps {
+			keys = append(keys, ep.Key)
+			entry := *a
+			entry.Target, entry.Tenant = ep.ID, ep.Tenant
+			if err := s.putAudit(ctx, tx, now, &entry); err != nil {
+				return err
+			}
+		}
+		if err := s.dropEndpoints(ctx, tx, keys, now); err != nil {
+			return err
+		}
+		reaped, more = len(keys), len(keys) == limit
+		return s.bumpAll(ctx, tx, keys)
+	})
+	return reaped, more, err
+}
+
+type reapedEndpoint struct {
+	Key        int64
+	ID, Tenant string
+}
+
+// bumpAll marks endpoints as changed, under one new version.
+func (s *Store) bumpAll(ctx context.Context, tx pgx.Tx, endpoints []int64) error {
+	version, err := s.nextConfig(ctx, tx)
+	if err != nil {
 		return err
+	}
+	_, err = tx.Exec(ctx, s.q(`UPDATE surehook.endpoints SET changed = $2 WHERE key = ANY($1)`), endpoints, version)
+	return err
+}
+
+// TrimSentinel implements surehook.Sentinels. Mostly a count says that there is nothing
+// to do.
+func (s *Store) TrimSentinel(ctx context.Context, endpoint int64, most, limit int) (int, bool, error) {
+	ended, more := 0, false
+	err := s.change(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		ended, more = 0, false
+		var wait int
+		if err := tx.QueryRow(ctx, s.q(`SELECT count(*) FROM surehook.pending WHERE endpoint_key = $1 AND owner IS NULL`), endpoint).Scan(&wait); err != nil || wait <= most {
+			return err
+		}
+		rows, err := collect(ctx, tx, scanDelivery, s.q(`SELECT event_key, endpoint_key, id, attempt, first_attempt FROM surehook.pending
+			WHERE endpoint_key = $1 AND owner IS NULL ORDER BY event_key LIMIT $2 FOR UPDATE SKIP LOCKED`), endpoint, min(wait-most, limit))
+		if err != nil {
+			return err
+		}
+		now, err := s.now(ctx, tx)
+		if err != nil {
+			return err
+		}
+		ended, more = len(rows), wait-most > limit
+		return s.end(ctx, tx, endpoint, rows, surehook.SentinelFull, now, true, len(rows))
 	})
 	return ended, more, err
+}
+
+// PlanWatch implements surehook.Sentinels.
+func (s *Store) PlanWatch(ctx context.Context, provider, watch string, wait time.Duration) (int64, error) {
+	var plan int64
+	err := s.change(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		now, err := s.now(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if plan, err = s.key(ctx, tx, now); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, s.q(`INSERT INTO surehook.watch_cancels (key, provider, watch, tries, retry_at) VALUES ($1, $2, $3, 0, $4)`), plan, provider, watch, now+wait.Milliseconds())
+		return err
+	})
+	return plan, err
 }
 
 // Cancels implements surehook.Sentinels.

@@ -140,7 +140,7 @@ func (s *Store) putEndpoint(c *conn, e *surehook.Endpoint, a *surehook.AuditEntr
 		e.Key, e.Secrets.Current, e.Secrets.Previous, e.Secrets.PreviousUntil); err != nil {
 		return err
 	}
-	if err := putSentinel(c, e); err != nil {
+	if err := s.putSentinel(c, e); err != nil {
 		return err
 	}
 	if err := s.putAudit(c, a); err != nil {
@@ -156,13 +156,7 @@ func (s *Store) DeleteEndpoint(_ context.Context, id string, a *surehook.AuditEn
 		if err != nil {
 			return err
 		}
-		if _, err := c.exec(`UPDATE endpoints SET deleted = 1, enabled = 0, version = version + 1, updated_at = ? WHERE key = ?`, s.now(), e.Key); err != nil {
-			return err
-		}
-		if _, err := c.exec(`DELETE FROM endpoint_secrets WHERE endpoint_key = ?`, e.Key); err != nil {
-			return err
-		}
-		if err := s.dropSentinel(c, e.Key); err != nil {
+		if err := s.dropEndpoint(c, e.Key); err != nil {
 			return err
 		}
 		if err := s.putAudit(c, a); err != nil {
@@ -173,8 +167,12 @@ func (s *Store) DeleteEndpoint(_ context.Context, id string, a *surehook.AuditEn
 }
 
 func liveEndpoint(c *conn, id string) (*surehook.Endpoint, error) {
+	return endpointBy(c, `e.id = ? AND e.deleted = 0`, id)
+}
+
+func endpointBy(c *conn, cond string, arg any) (*surehook.Endpoint, error) {
 	var e *surehook.Endpoint
-	found, err := c.one(`SELECT `+endpointColumns+fromEndpoints+` WHERE e.id = ? AND e.deleted = 0`, []any{id}, func(st *sqlite3.Stmt) (err error) {
+	found, err := c.one(`SELECT `+endpointColumns+fromEndpoints+` WHERE `+cond, []any{arg}, func(st *sqlite3.Stmt) (err error) {
 		e, err = scanEndpoint(st)
 		return err
 	})
@@ -189,6 +187,16 @@ func (s *Store) Endpoint(ctx context.Context, id string) (*surehook.Endpoint, er
 	var e *surehook.Endpoint
 	err := s.read(ctx, func(c *conn) (err error) {
 		e, err = liveEndpoint(c, id)
+		return err
+	})
+	return e, err
+}
+
+// Tombstone implements surehook.Endpoints.
+func (s *Store) Tombstone(ctx context.Context, key int64) (*surehook.Endpoint, error) {
+	var e *surehook.Endpoint
+	err := s.read(ctx, func(c *conn) (err error) {
+		e, err = endpointBy(c, `e.key = ? AND e.deleted = 1`, key)
 		return err
 	})
 	return e, err

@@ -110,6 +110,9 @@ func (s *Store) EndPullSession(_ context.Context, session int64, reason string, 
 				surehook.ReasonSession, now, key); err != nil {
 				return err
 			}
+			if _, err := c.exec(`UPDATE sentinels SET ended_at = ?, settled = 0 WHERE endpoint_key = ? AND ended_at = 0`, now, key); err != nil {
+				return err
+			}
 			if err := s.bumpConfig(c, key); err != nil {
 				return err
 			}

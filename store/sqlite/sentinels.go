@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 // endpoint has none.
 const (
 	sentinelColumns = `n.endpoint_key, n.clauses, n.until_kind, n.until_at, n.until_count, n.status, n.ended, n.provider, n.watch, n.grouping, n.label,
-		n.session, n.principal, n.events, n.last_event_at, n.last_error, n.created_at`
+		n.session, n.principal, n.events, n.last_event_at, n.last_error, n.created_at, n.ended_at`
 	fromSentinels = ` LEFT JOIN sentinels n ON n.endpoint_key = e.key`
 )
 
@@ -28,17 +29,24 @@ func scanSentinel(st *sqlite3.Stmt, i int, id string) (*surehook.Sentinel, error
 		Until:  surehook.Until{Kind: surehook.UntilKind(st.ColumnText(i + 2)), At: at(st.ColumnInt64(i + 3)), Count: st.ColumnInt64(i + 4)},
 		Status: surehook.SentinelStatus(st.ColumnText(i + 5)), Ended: surehook.UntilKind(st.ColumnText(i + 6)), Provider: st.ColumnText(i + 7),
 		Watch: st.ColumnText(i + 8), Group: st.ColumnText(i + 9), Label: st.ColumnText(i + 10), Session: st.ColumnText(i + 11), Principal: st.ColumnText(i + 12),
-		Events: st.ColumnInt64(i + 13), LastEventAt: at(st.ColumnInt64(i + 14)), LastError: st.ColumnText(i + 15), CreatedAt: at(st.ColumnInt64(i + 16))}, err
+		Events: st.ColumnInt64(i + 13), LastEventAt: at(st.ColumnInt64(i + 14)), LastError: st.ColumnText(i + 15), CreatedAt: at(st.ColumnInt64(i + 16)),
+		EndedAt: at(st.ColumnInt64(i + 17))}, err
 }
 
 // putSentinel stores the sentinel of an endpoint: a new one, or what may be changed
 // of it.
-func putSentinel(c *conn, e *surehook.Endpoint) error {
+func (s *Store) putSentinel(c *conn, e *surehook.Endpoint) error {
 	n := e.Sentinel
 	if n == nil {
 		return nil
 	}
 	n.EndpointKey, n.ID = e.Key, e.ID
+	if n.Plan != 0 {
+		struck, err := c.exec(`DELETE FROM watch_cancels WHERE key = ? AND retry_at > ?`, n.Plan, s.now())
+		if err != nil || struck == 0 {
+			return cmp.Or(err, row.ErrPlan)
+		}
+	}
 	_, err := c.exec(`INSERT INTO sentinels (endpoint_key, clauses, until_kind, until_at, until_count, status, ended, settled, provider, watch, grouping, label,
 		session, principal, events, last_event_at, last_error, created_at) VALUES (?1,?2,?3,?4,?5,?6,?7,1,?8,?9,?10,?11,?12,?13,0,0,?14,?15)
 		ON CONFLICT DO UPDATE SET status = ?6, ended = ?7, watch = ?9, grouping = ?10, label = ?11, last_error = ?14`,
@@ -47,14 +55,17 @@ func putSentinel(c *conn, e *surehook.Endpoint) error {
 	return err
 }
 
-// dropSentinel removes the sentinel of an endpoint that is deleted. The index
-// sentinel_events_key bounds what goes with it to about twice row.KnownEvents.
-func (s *Store) dropSentinel(c *conn, endpoint int64) error {
+// dropEndpoint removes an endpoint with what is its own. What goes with a sentinel is
+// bounded, to about twice row.KnownEvents.
+func (s *Store) dropEndpoint(c *conn, endpoint int64) error {
+	if _, err := c.exec(`UPDATE endpoints SET deleted = 1, enabled = 0, version = version + 1, updated_at = ? WHERE key = ?`, s.now(), endpoint); err != nil {
+		return err
+	}
 	if err := s.cancelWatch(c, endpoint); err != nil {
 		return err
 	}
-	for _, sql := range []string{`DELETE FROM sentinels WHERE endpoint_key = ?`, `DELETE FROM sentinel_events WHERE endpoint_key = ?`} {
-		if _, err := c.exec(sql, endpoint); err != nil {
+	for _, table := range []string{`endpoint_secrets`, `sentinels`, `sentinel_events`} {
+		if _, err := c.exec(`DELETE FROM `+table+` WHERE endpoint_key = ?`, endpoint); err != nil {
 			return err
 		}
 	}
@@ -97,8 +108,8 @@ func see(c *conn, e *surehook.Event, t *surehook.Target, now time.Time) (mine, e
 		return false, false, nil
 	}
 	ended = n.Status == surehook.SentinelExpired
-	if _, err := c.exec(`UPDATE sentinels SET events = ?, last_event_at = ?, status = ?, ended = ?, settled = iif(?, 0, settled) WHERE endpoint_key = ?`,
-		n.Events, n.LastEventAt, string(n.Status), string(n.Ended), ended, t.EndpointKey); err != nil {
+	if _, err := c.exec(`UPDATE sentinels SET events = ?, last_event_at = ?, status = ?, ended = ?, settled = iif(?5, 0, settled), ended_at = iif(?5, ?6, ended_at) WHERE endpoint_key = ?7`,
+		n.Events, n.LastEventAt, string(n.Status), string(n.Ended), ended, now, t.EndpointKey); err != nil {
 		return false, false, err
 	}
 	if mine && n.Events%row.KnownEvents == 0 {
@@ -141,7 +152,7 @@ func (s *Store) EndSentinels(_ context.Context, limit int) (int, bool, error) {
 			return err
 		}
 		for _, key := range over {
-			if _, err := c.exec(`UPDATE sentinels SET status = 'expired', ended = 'at', settled = 0 WHERE endpoint_key = ?`, key); err != nil {
+			if _, err := c.exec(`UPDATE sentinels SET status = 'expired', ended = 'at', settled = 0, ended_at = ? WHERE endpoint_key = ?`, now, key); err != nil {
 				return err
 			}
 			if _, err := c.exec(`UPDATE endpoints SET enabled = 0, disabled_reason = ?, version = version + 1, updated_at = ? WHERE key = ? AND deleted = 0`,
@@ -164,6 +175,71 @@ func (s *Store) EndSentinels(_ context.Context, limit int) (int, bool, error) {
 		return s.bumpAll(c, ended)
 	})
 	return len(ended), more, err
+}
+
+// ReapSentinels implements surehook.Sentinels.
+func (s *Store) ReapSentinels(_ context.Context, ended time.Duration, limit int, a *surehook.AuditEntry) (int, bool, error) {
+	var reaped []int64
+	err := s.change(func(c *conn) error {
+		var err error
+		reaped, err = keys(c, `SELECT n.endpoint_key FROM sentinels n JOIN endpoints e ON e.key = n.endpoint_key AND e.deleted = 0
+			WHERE n.ended_at > 0 AND n.ended_at <= ? AND n.settled = 1 AND NOT EXISTS (
+				SELECT 1 FROM sentinel_events x JOIN pending p ON p.event_key = x.event_key AND p.endpoint_key = x.endpoint_key WHERE x.endpoint_key = n.endpoint_key)
+			ORDER BY n.ended_at LIMIT ?`, s.now().Add(-ended), limit)
+		if err != nil {
+			return err
+		}
+		for _, key := range reaped {
+			entry := *a
+			if _, err := c.one(`SELECT id, tenant FROM endpoints WHERE key = ?`, []any{key}, func(st *sqlite3.Stmt) error {
+				entry.Target, entry.Tenant = st.ColumnText(0), st.ColumnText(1)
+				return nil
+			}); err != nil {
+				return err
+			}
+			if err := s.putAudit(c, &entry); err != nil {
+				return err
+			}
+			if err := s.dropEndpoint(c, key); err != nil {
+				return err
+			}
+		}
+		return s.bumpAll(c, reaped)
+	})
+	return len(reaped), err == nil && len(reaped) == limit, err
+}
+
+// TrimSentinel implements surehook.Sentinels. Mostly a count says that there is nothing
+// to do.
+func (s *Store) TrimSentinel(_ context.Context, endpoint int64, most, limit int) (int, bool, error) {
+	ended, more := 0, false
+	err := s.write(limit, func(c *conn) error {
+		ended, more = 0, false
+		wait, err := c.int64(`SELECT count(*) FROM pending WHERE endpoint_key = ? AND owner IS NULL`, endpoint)
+		if err != nil || wait <= int64(most) {
+			return err
+		}
+		var rows []surehook.Delivery
+		if err := c.each(`SELECT event_key, id, attempt, first_attempt FROM pending WHERE endpoint_key = ? AND owner IS NULL ORDER BY event_key LIMIT ?`,
+			[]any{endpoint, min(int(wait)-most, limit)}, func(st *sqlite3.Stmt) error {
+				rows = append(rows, surehook.Delivery{EventKey: st.ColumnInt64(0), EndpointKey: endpoint, ID: st.ColumnInt64(1), Attempt: st.ColumnInt(2), FirstAttempt: st.ColumnInt(3)})
+				return nil
+			}); err != nil {
+			return err
+		}
+		ended, more = len(rows), int(wait)-most > limit
+		return s.end(c, rows, surehook.SentinelFull, s.now(), true, len(rows))
+	})
+	return ended, more, err
+}
+
+// PlanWatch implements surehook.Sentinels.
+func (s *Store) PlanWatch(_ context.Context, provider, watch string, wait time.Duration) (int64, error) {
+	plan := s.keys.take(1)
+	return plan, s.write(1, func(c *conn) error {
+		_, err := c.exec(`INSERT INTO watch_cancels (key, provider, watch, tries, retry_at) VALUES (?, ?, ?, 0, ?)`, plan, provider, watch, s.now().Add(wait))
+		return err
+	})
 }
 
 // bumpAll marks endpoints as changed, under one new version.

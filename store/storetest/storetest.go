@@ -63,7 +63,7 @@ func NewClock() *Clock {
 func Run(t *testing.T, open Factory) {
 	for _, group := range []map[string]func(*env){
 		appendTests, aliasTests, scopeTests, viewerTests, sequenceTests, recordTests, healthTests, queueTests, replayTests, jobTests, endpointTests, historyTests, listingTests,
-		adminTests, timeTests, pruneTests, orderTests, reportTests, countTests, partnerTests, eraseTests, pollTests, sessionTests, inboxTests, sentinelTests,
+		adminTests, timeTests, pruneTests, orderTests, reportTests, countTests, partnerTests, eraseTests, pollTests, sessionTests, inboxTests, sentinelTests, reapingTests,
 	} {
 		names := make([]string, 0, len(group))
 		for name := range group {

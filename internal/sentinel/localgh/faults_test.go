@@ -74,7 +74,7 @@ func TestFaults(t *testing.T) {
 			if want := fmt.Sprintf("sen_1 %v ", c.lasting); len(s.told) != 1 || !strings.HasPrefix(s.told[0], want) || !strings.Contains(s.told[0], c.want) {
 				t.Errorf("%q", s.told)
 			}
-			if _, err := s.CreateWatch(t.Context(), sentinel.Watch{Sentinel: "sen_2", Subjects: []string{subject}}); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, err := s.create(sentinel.Watch{Sentinel: "sen_2", Subjects: []string{subject}}); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Error(err)
 			}
 			w.on("", nil)
@@ -152,7 +152,7 @@ func TestRateLimit(t *testing.T) {
 	}
 	// Nobody asks until then, and the watch waits as long.
 	runs := len(w.args)
-	if _, err := s.CreateWatch(t.Context(), sentinel.Watch{Sentinel: "sen_2", Subjects: []string{subject}}); err == nil || !strings.Contains(err.Error(), "rate limit") {
+	if _, err := s.create(sentinel.Watch{Sentinel: "sen_2", Subjects: []string{subject}}); err == nil || !strings.Contains(err.Error(), "rate limit") {
 		t.Error(err)
 	}
 	if len(w.args) != runs {
@@ -229,18 +229,18 @@ func TestSubjectsThatAreRefused(t *testing.T) {
 	for _, bad := range []string{"", "github:", "github:o", "github:o/", "github:o/r#", "github:o/r#0", "github:o/r#-1", "github:o/r#+1", "github:o/r#01", "github:o/r#1x", "github:o/r#99999999999",
 		"github:o/r#1*", "github:o/*", "github:-o/r#1", "github:o-/r#1", "github:../r#1", "github:o/..#1", "github:o/.#1", "github:o/r/s#1", "github:o/r?x#1", "github:o/r%2fx#1", "github:o/r s#1", "github:o/r*", "github:o/r/", "github:/r",
 		"github:{owner}/{repo}#1", "github:o/$(id)#1", "github:o/r`id`#1", "github:o/r\n#1", "github:ö/r#1", "gitlab:o/r#1", "github:" + strings.Repeat("o", 40) + "/r#1", "github:o/" + strings.Repeat("r", 101) + "#1"} {
-		if _, err := s.CreateWatch(t.Context(), sentinel.Watch{Sentinel: "sen_1", Subjects: []string{bad}}); err == nil || !strings.Contains(err.Error(), "watches pull requests") {
+		if _, err := s.create(sentinel.Watch{Sentinel: "sen_1", Subjects: []string{bad}}); err == nil || !strings.Contains(err.Error(), "watches pull requests") {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
 	if len(w.args) != 0 {
 		t.Errorf("gh was run: %q", w.args)
 	}
-	if _, err := s.CreateWatch(t.Context(), sentinel.Watch{Sentinel: "sen_1", Subjects: []string{subject}, Tenant: "acme"}); err == nil || !strings.Contains(err.Error(), "platform keys alone") {
+	if _, err := s.create(sentinel.Watch{Sentinel: "sen_1", Subjects: []string{subject}, Tenant: "acme"}); err == nil || !strings.Contains(err.Error(), "platform keys alone") {
 		t.Error(err)
 	}
 	// Of several subjects one that isn't there takes the others back.
-	if _, err := s.CreateWatch(t.Context(), sentinel.Watch{Sentinel: "sen_1", Subjects: []string{subject, "github:o/r#1"}}); err == nil {
+	if _, err := s.create(sentinel.Watch{Sentinel: "sen_1", Subjects: []string{subject, "github:o/r#1"}}); err == nil {
 		t.Error("a pull request that isn't there is watched")
 	}
 	if polls, next, err := s.store.ClaimPolls(t.Context(), Slug, nil, time.Minute, 9); err != nil || len(polls) != 0 || next >= 0 {
@@ -308,45 +308,6 @@ func TestSharing(t *testing.T) {
 	}
 	if _, next, err := s.store.ClaimPolls(t.Context(), Slug, nil, time.Minute, 9); err != nil || next >= 0 {
 		t.Error(next, err)
-	}
-}
-
-// A watch that a crash has left without its sentinel ends.
-func TestStrays(t *testing.T) {
-	w := newWorld(t)
-	s := newSite(t, w)
-	now := time.Now()
-	s.opt.Now = func() time.Time { return now }
-	s.opt.Exists = func(_ context.Context, id string) (bool, error) {
-		if id == "sen_unknown" {
-			return false, errors.New("the store doesn't answer")
-		}
-		return id == "sen_a", nil
-	}
-	a := s.watch("sen_a")
-	s.watch("sen_stray")
-	left := func() []string {
-		s.poll(a)
-		polls, _, err := s.store.ClaimPolls(t.Context(), Slug, []string{subject}, time.Minute, 1)
-		if err != nil || len(polls) != 1 {
-			t.Fatal(polls, err)
-		}
-		return polls[0].Sentinels
-	}
-	for i, want := range []int{2, 2, 1, 1} { // of one that is just being made nothing is known at first
-		if got := left(); len(got) != want || got[0] != "sen_a" {
-			t.Errorf("look %d: %v", i, got)
-		}
-		if i > 0 {
-			now = now.Add(checkEvery)
-		}
-	}
-	s.watch("sen_unknown")
-	for range 3 {
-		now = now.Add(checkEvery)
-		if got := left(); len(got) != 2 {
-			t.Error(got)
-		}
 	}
 }
 

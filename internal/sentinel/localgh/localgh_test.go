@@ -87,9 +87,21 @@ func (s *site) restart() {
 	s.open()
 }
 
+// create begins a watch as the sentinels' service does, which takes back what fails.
+func (s *site) create(w sentinel.Watch) (string, error) {
+	var err error
+	if w.Handle, err = s.Handle(w); err != nil {
+		return "", err
+	}
+	if err = s.CreateWatch(s.t.Context(), w); err != nil {
+		return "", errors.Join(err, s.CancelWatch(s.t.Context(), w.Handle))
+	}
+	return w.Handle, nil
+}
+
 func (s *site) watch(id string) string {
 	s.t.Helper()
-	h, err := s.CreateWatch(s.t.Context(), sentinel.Watch{Sentinel: id, Subjects: []string{subject}})
+	h, err := s.create(sentinel.Watch{Sentinel: id, Subjects: []string{subject}})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -250,7 +262,7 @@ func TestClosedAlready(t *testing.T) {
 	w := newWorld(t)
 	w.do(w.merge)
 	s := newSite(t, w)
-	if _, err := s.CreateWatch(t.Context(), sentinel.Watch{Sentinel: "sen_1", Subjects: []string{subject}, Terminal: true}); err == nil || !strings.Contains(err.Error(), "closed already") {
+	if _, err := s.create(sentinel.Watch{Sentinel: "sen_1", Subjects: []string{subject}, Terminal: true}); err == nil || !strings.Contains(err.Error(), "closed already") {
 		t.Error(err)
 	}
 	h := s.watch("sen_1")

@@ -36,9 +36,6 @@ type Options struct {
 	// Report tells what became of a sentinel's watch: broken when somebody has to do
 	// something; "": all is well again. nil: nobody hears.
 	Report func(ctx context.Context, sentinel string, broken bool, message string) error
-	// Exists tells whether there is a sentinel: a crash may have come between the watch
-	// and it. nil: there always is.
-	Exists func(ctx context.Context, sentinel string) (bool, error)
 	Every  time.Duration // between looks at a subject; a minute
 	Now    func() time.Time
 	Logger *slog.Logger
@@ -55,8 +52,6 @@ type Provider struct {
 
 	mu      sync.Mutex
 	looking map[string]chan struct{} // subjects that this node looks at right now; closed when that is over
-	checked map[string]time.Time     // when it was last asked whether a subject's sentinels exist
-	missed  map[string]bool          // subject and sentinel that didn't then
 }
 
 var _ sentinel.Provider = (*Provider)(nil)
@@ -83,7 +78,7 @@ func New(opt Options) *Provider {
 	if opt.Every == 0 {
 		opt.Every = time.Minute
 	}
-	return &Provider{opt: opt, log: opt.Logger, wake: make(chan struct{}, 1), looking: make(map[string]chan struct{}), checked: make(map[string]time.Time), missed: make(map[string]bool),
+	return &Provider{opt: opt, log: opt.Logger, wake: make(chan struct{}, 1), looking: make(map[string]chan struct{}),
 		gh: tool{command: opt.Command, environ: opt.Environ, now: opt.Now}}
 }
 
@@ -142,42 +137,48 @@ func (p *Provider) ready(ctx context.Context) error {
 	return p.gh.ready(ctx)
 }
 
-// CreateWatch implements sentinel.Provider. It looks at each pull request once, so
-// that one which isn't there is refused now.
-func (p *Provider) CreateWatch(ctx context.Context, w sentinel.Watch) (string, error) {
+// Handle implements sentinel.Provider.
+func (p *Provider) Handle(w sentinel.Watch) (string, error) {
 	if w.Tenant != "" || w.Partner != "" {
 		return "", errors.New("local-gh sees what the operator's GitHub account sees, so it serves platform keys alone")
 	}
 	if p.opt.Command == off {
 		return "", errOff
 	}
-	var targets []target
 	for _, s := range w.Subjects {
-		t, err := parseTarget(s)
-		if err != nil {
+		if _, err := parseTarget(s); err != nil {
 			return "", err
 		}
-		targets = append(targets, t)
 	}
 	handle := strings.Join(append([]string{w.Sentinel}, w.Subjects...), " ")
 	if len(handle) > maxHandle {
 		return "", errors.New("these are too many subjects for one watch of local-gh: make several")
 	}
-	for _, t := range targets {
+	return handle, nil
+}
+
+// CreateWatch implements sentinel.Provider. It looks at each pull request once, so
+// that one which isn't there is refused now.
+func (p *Provider) CreateWatch(ctx context.Context, w sentinel.Watch) error {
+	for _, subject := range w.Subjects {
+		t, err := parseTarget(subject)
+		if err != nil {
+			return err
+		}
 		s, err := begin(ctx, &p.gh, t, w.Terminal)
 		if err != nil {
-			return "", errors.Join(err, p.CancelWatch(ctx, handle))
+			return err
 		}
 		raw, err := json.Marshal(s)
 		if err == nil {
 			err = p.opt.Polls.WatchPoll(ctx, Slug, t.subject, w.Sentinel, raw, p.opt.Every)
 		}
 		if err != nil {
-			return "", errors.Join(err, p.CancelWatch(ctx, handle))
+			return err
 		}
 	}
 	p.poke()
-	return handle, nil
+	return nil
 }
 
 const maxHandle = 4 << 10
@@ -188,15 +189,11 @@ func (p *Provider) CancelWatch(ctx context.Context, handle string) error {
 	var errs []error
 	for _, s := range subjects {
 		errs = append(errs, p.opt.Polls.UnwatchPoll(ctx, Slug, s, id))
-		p.mu.Lock()
-		delete(p.checked, s)
-		delete(p.missed, s+" "+id)
-		p.mu.Unlock()
 	}
 	return errors.Join(errs...)
 }
 
-// watchOf reads what CreateWatch gave.
+// watchOf reads what Handle gave.
 func watchOf(handle string) (id string, subjects []string) {
 	words := strings.Fields(handle)
 	if len(words) == 0 {
@@ -341,50 +338,10 @@ func (p *Provider) look(ctx context.Context, poll *surehook.Poll) (int, error) {
 	if serr != nil {
 		return n, errors.Join(err, serr)
 	}
-	p.check(ctx, poll)
 	if saved && poll.Error != was || poll.Failures == failOften {
 		p.report(ctx, poll, err)
 	}
 	return n, err
-}
-
-const checkEvery = time.Hour
-
-// check ends the watches of sentinels that don't exist at two times in a row: one
-// that is just being made doesn't yet.
-func (p *Provider) check(ctx context.Context, poll *surehook.Poll) {
-	now := p.opt.Now()
-	p.mu.Lock()
-	due := p.opt.Exists != nil && now.Sub(p.checked[poll.Subject]) >= checkEvery
-	if due {
-		p.checked[poll.Subject] = now
-	}
-	p.mu.Unlock()
-	if !due {
-		return
-	}
-	for _, id := range poll.Sentinels {
-		there, err := p.opt.Exists(ctx, id)
-		if err != nil {
-			return // the next time tells
-		}
-		key := poll.Subject + " " + id
-		p.mu.Lock()
-		gone := !there && p.missed[key]
-		if p.missed[key] = true; there || gone {
-			delete(p.missed, key)
-		}
-		if gone {
-			delete(p.checked, poll.Subject)
-		}
-		p.mu.Unlock()
-		if !gone {
-			continue
-		}
-		if err := p.opt.Polls.UnwatchPoll(ctx, Slug, poll.Subject, id); err != nil {
-			p.log.Warn("a watch without a sentinel couldn't be ended", "sentinel_id", id, "error", err)
-		}
-	}
 }
 
 // backOff is how long to wait after failures in a row.

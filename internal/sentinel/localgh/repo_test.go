@@ -12,7 +12,7 @@ const repository = "github:octocat/Hello-World"
 
 func (s *site) watchRepo(id string) string {
 	s.t.Helper()
-	h, err := s.CreateWatch(s.t.Context(), sentinel.Watch{Sentinel: id, Subjects: []string{repository}})
+	h, err := s.create(sentinel.Watch{Sentinel: id, Subjects: []string{repository}})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -11,6 +11,9 @@ import (
 // least. Every so many, those before the last so many are forgotten.
 const KnownEvents = 1000
 
+// ErrPlan refuses a sentinel whose watch is being cancelled: it was planned too long ago.
+var ErrPlan error = surehook.Errorf(surehook.Unavailable, "to make the sentinel took too long; nothing is left of it: ask again")
+
 // clause is how a surehook.Clause is stored.
 type clause struct {
 	Subject string   `json:"subject"`

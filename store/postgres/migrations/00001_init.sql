@@ -267,10 +267,12 @@ CREATE TABLE surehook.sentinels (
     events        bigint NOT NULL,
     last_event_at bigint NOT NULL,
     last_error    text NOT NULL,
-    created_at    bigint NOT NULL
+    created_at    bigint NOT NULL,
+    ended_at      bigint NOT NULL DEFAULT 0 -- when it expired, or its session ended
 ) WITH (fillfactor = 80);
 CREATE INDEX sentinels_at ON surehook.sentinels (until_at) WHERE until_kind = 'at' AND status <> 'expired';
 CREATE INDEX sentinels_unsettled ON surehook.sentinels (endpoint_key) WHERE NOT settled;
+CREATE INDEX sentinels_ended ON surehook.sentinels (ended_at) WHERE ended_at > 0;
 CREATE INDEX sentinels_session ON surehook.sentinels (session, endpoint_key) WHERE session <> '';
 
 CREATE TABLE surehook.sentinel_events (
