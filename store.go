@@ -380,6 +380,7 @@ type Tenants interface {
 	// that process has made the change.
 	Partners(ctx context.Context, version int64) (map[string]string, error)
 	ListAudit(ctx context.Context, tenant string, p Page) ([]AuditEntry, error) // tenant "": all; newest first
+	AuditOf(ctx context.Context, target string, p Page) ([]AuditEntry, error)   // of one target, newest first
 
 	// PutPartner creates or changes a partner. Suspending one, or ending that, is
 	// a change of the configuration. With keep the status stays as it is, and p

@@ -162,7 +162,7 @@ func reads(t *testing.T, c *client.Client, hook, ev string) {
 	for name, n := range map[string]int{
 		"events": len(collect(t, c.Events(ctx, client.EventFilter{Type: "order.*", Since: time.Now().Add(-time.Hour)}))), "event's deliveries": len(collect(t, c.EventDeliveries(ctx, ev))),
 		"event's attempts": len(collect(t, c.EventAttempts(ctx, ev))), "webhooks": len(collect(t, c.Webhooks(ctx, client.WebhookFilter{Platform: true, Enabled: "true"}))),
-		"attempts": len(collect(t, c.WebhookAttempts(ctx, hook, client.Page{}))), "deliveries": len(collect(t, c.Deliveries(ctx, hook, "dead", client.Page{}))),
+		"history": min(1, len(collect(t, c.WebhookHistory(ctx, hook, client.Page{})))), "attempts": len(collect(t, c.WebhookAttempts(ctx, hook, client.Page{}))), "deliveries": len(collect(t, c.Deliveries(ctx, hook, "dead", client.Page{}))),
 		"keys": len(collect(t, c.Keys(ctx))), "audit log": min(1, len(collect(t, c.AuditLog(ctx, "", client.Page{})))),
 		"stats": min(1, len(must[[]client.StatsBucket](t)(c.Stats(ctx, hook, time.Now().Add(-time.Hour), time.Time{}, time.Minute)))),
 	} {

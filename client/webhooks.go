@@ -186,6 +186,19 @@ func (c *Client) WebhookAttempts(ctx context.Context, id string, p Page) iter.Se
 	return pages[Attempt](ctx, c, "/v1/webhooks/"+seg(id)+"/attempts", nil, p)
 }
 
+// HistoryEntry is one thing that was done to an endpoint.
+type HistoryEntry struct {
+	At      time.Time       `json:"at"`
+	Action  string          `json:"action"`
+	Actor   string          `json:"actor"`
+	Details json.RawMessage `json:"details"`
+}
+
+// WebhookHistory lists what was done to an endpoint, newest first.
+func (c *Client) WebhookHistory(ctx context.Context, id string, p Page) iter.Seq2[HistoryEntry, error] {
+	return pages[HistoryEntry](ctx, c, "/v1/webhooks/"+seg(id)+"/history", nil, p)
+}
+
 // ReplayInput says which events to deliver again: ids, or a window.
 type ReplayInput struct {
 	IDs        []string   `json:"ids,omitempty"`

@@ -283,7 +283,12 @@ func (e *Engine) change(ctx context.Context, id string, f func(*surehook.Endpoin
 	e.changes.RLock()
 	ep, err := e.store.UpdateEndpoint(ctx, id, func(ep *surehook.Endpoint) error {
 		a.Tenant = ep.Tenant
-		return f(ep)
+		was := *ep
+		err := f(ep)
+		if a.Action == "webhook.update" {
+			a.Details = changes(&was, ep)
+		}
+		return err
 	}, a)
 	e.changes.RUnlock()
 	if err != nil {

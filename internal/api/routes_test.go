@@ -55,7 +55,7 @@ func TestEveryRouteSucceeds(t *testing.T) {
 		{"PUT", "/v1/tenants/acme", `{"name":"Acme","partner_id":"p1"}`}, {"GET", "/v1/tenants", ""}, {"GET", "/v1/tenants/acme", ""}, {"DELETE", "/v1/tenants/acme", ""},
 		{"PUT", "/v1/partners/p1", `{"name":"P","status":"suspended"}`}, {"GET", "/v1/partners", ""}, {"GET", "/v1/partners/p1", ""}, {"DELETE", "/v1/partners/p1", ""},
 		{"POST", "/v1/erasures", `{"ids":["` + event + `"]}`}, {"POST", "/v1/erasures", `{"tenant_id":"acme","identity_id":"ann"}`},
-		{"GET", "/v1/keys", ""}, {"GET", "/v1/audit-log", ""}, {"GET", "/v1/overview", ""}, {"GET", "/v1/stats", ""}, {"GET", "/v1/system", ""},
+		{"GET", "/v1/keys", ""}, {"GET", "/v1/audit-log", ""}, {"GET", "/v1/webhooks/" + hook + "/history", ""}, {"GET", "/v1/overview", ""}, {"GET", "/v1/stats", ""}, {"GET", "/v1/system", ""},
 		{"POST", "/v1/check-url", `{"url":"https://example.com/in"}`}, {"POST", "/v1/portal-links", `{"tenant_id":"acme"}`},
 		{"GET", "/v1/sentinel-providers", ""}, {"GET", "/v1/sentinel-providers/webhook", ""},
 		{"PUT", "/v1/sessions/agent", ""}, {"GET", "/v1/sessions/agent", ""}, {"GET", "/v1/sessions", ""}, {"GET", "/v1/sessions/agent/events", ""},

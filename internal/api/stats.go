@@ -12,6 +12,7 @@ type StatsWindow struct {
 	Since time.Time `query:"since" doc:"A day ago by default"`
 	Until time.Time `query:"until" doc:"Now by default"`
 	Step  int       `query:"step_s" minimum:"60" maximum:"86400" default:"3600" doc:"Seconds a bucket"`
+	Wait  int       `query:"wait_ms" minimum:"0" maximum:"60000" doc:"After so many milliseconds the newest buckets are answered, and the others are left out: ask again for more. 0: all of them. since and until must be on whole steps"`
 }
 
 type statsIn struct {
@@ -34,6 +35,7 @@ type StatsBucket struct {
 type statsOut struct {
 	Body struct {
 		Items []StatsBucket `json:"items"`
+		From  stamp         `json:"from" doc:"Where the items begin: after since where wait_ms was over"`
 	}
 }
 
@@ -68,11 +70,22 @@ func (s *server) sum(ctx context.Context, f surehook.StatsFilter, in StatsWindow
 	case until.Sub(since)/step > maxBuckets:
 		return nil, surehook.Invalid("step_s", "makes more than 1000 buckets of that window")
 	}
-	rows, err := s.sums.get(ctx, f, since, until, step)
+	var rows []surehook.StatsBucket
+	var err error
+	from := since
+	if in.Wait > 0 {
+		if since.UnixNano()%int64(step) != 0 || until.UnixNano()%int64(step) != 0 {
+			return nil, surehook.Invalid("wait_ms", "needs since and until on whole steps")
+		}
+		rows, from, err = s.sums.newest(ctx, f, since, until, step, time.Duration(in.Wait)*time.Millisecond)
+	} else {
+		rows, err = s.sums.get(ctx, f, since, until, step)
+	}
 	if err != nil {
 		return nil, err
 	}
 	out := &statsOut{}
+	out.Body.From = stamp(from)
 	out.Body.Items = make([]StatsBucket, len(rows))
 	for i, b := range rows {
 		out.Body.Items[i] = StatsBucket{Start: stamp(b.Start), Attempts: b.Attempts, Succeeded: b.Succeeded, Failed: b.Failed, Dead: b.Dead,

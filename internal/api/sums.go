@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -81,6 +82,58 @@ func (s *sums) get(ctx context.Context, f surehook.StatsFilter, since, until tim
 	rows := fresh.([]surehook.StatsBucket)
 	s.keep(f, step, until, rows)
 	return append(out, rows...), nil
+}
+
+// most is how many unknown buckets are summed at once, where they are quick.
+const most = 8
+
+// newest sums from the newest bucket back until the window is whole or wait is over, and
+// tells where its sums begin. Those that may still change are always among them, and at
+// least one other, so that whoever asks again gets on.
+func (s *sums) newest(ctx context.Context, f surehook.StatsFilter, since, until time.Time, step, wait time.Duration) (out []surehook.StatsBucket, from time.Time, err error) {
+	from = until
+	for from.After(since) && !from.Add(settled).Before(s.now()) {
+		from = from.Add(-step)
+	}
+	if from.Before(until) {
+		if out, err = s.get(ctx, f, from, until, step); err != nil {
+			return nil, from, err
+		}
+		slices.Reverse(out)
+	}
+	begun, n := time.Now(), 1
+	for asked := 0; from.After(since); {
+		if b, ok := s.known(sumOf{f, step, from.Add(-step).UnixNano()}); ok {
+			out, from = append(out, b), b.Start
+			continue
+		}
+		now := time.Now()
+		if asked++; asked > 1 && now.Sub(begun) >= wait {
+			break
+		}
+		low := from.Add(-time.Duration(n) * step)
+		if low.Before(since) {
+			low = since
+		}
+		rows, err := s.get(ctx, f, low, from, step)
+		if err != nil {
+			return nil, from, err
+		}
+		slices.Reverse(rows)
+		out, from = append(out, rows...), low
+		if n = min(2*n, most); time.Since(now) > wait/8 {
+			n = 1
+		}
+	}
+	slices.Reverse(out)
+	return out, from, nil
+}
+
+func (s *sums) known(of sumOf) (surehook.StatsBucket, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b, ok := s.past[of]
+	return b, ok
 }
 
 func (s *sums) keep(f surehook.StatsFilter, step time.Duration, until time.Time, rows []surehook.StatsBucket) {

@@ -178,6 +178,8 @@ func (s *server) webhooks() {
 	route(s, op{method: "POST", path: "/v1/check-url", id: "checkURL", tag: tag, perm: manage, summary: "Would this URL be taken?",
 		about: "Judged as when an endpoint is made, its name looked up; nothing is sent there, and nothing is stored."}, s.checkURL)
 	route(s, op{method: "GET", path: "/v1/webhooks/{id}/attempts", id: "listAttempts", tag: tag, perm: read, summary: "An endpoint's attempts, newest first"}, s.webhookAttempts)
+	route(s, op{method: "GET", path: "/v1/webhooks/{id}/history", id: "webhookHistory", tag: tag, perm: read, summary: "What was done to an endpoint, newest first",
+		about: "What the audit log has of it: changes, by people and by the server itself."}, s.webhookHistory)
 	route(s, op{method: "GET", path: "/v1/webhooks/{id}/stats", id: "webhookStats", tag: tag, perm: read, summary: "Counts and latency over time"}, s.stats)
 }
 

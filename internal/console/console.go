@@ -49,7 +49,7 @@ type Console struct {
 	live    context.Context // ends the streams
 	stop    context.CancelFunc
 	streams sync.WaitGroup
-	count   chan struct{} // one place for each stream
+	places  chan struct{} // one for each stream
 	logo    []byte
 	origin  *http.CrossOriginProtection
 	oidc    *provider
@@ -78,7 +78,7 @@ func New(opt Options) (*Console, error) {
 	if opt.Theme.Name == "" {
 		opt.Theme.Name = "Webhooks"
 	}
-	c := &Console{opt: opt, log: opt.Logger, now: opt.Now, mux: http.NewServeMux(), count: make(chan struct{}, maxStreams), origin: http.NewCrossOriginProtection()}
+	c := &Console{opt: opt, log: opt.Logger, now: opt.Now, mux: http.NewServeMux(), places: make(chan struct{}, maxStreams), origin: http.NewCrossOriginProtection()}
 	c.live, c.stop = context.WithCancel(context.Background())
 	c.limiter = limiter{now: opt.Now}
 	var err error

@@ -104,6 +104,7 @@ func (s *site) endpointRoutes() {
 	s.page("POST", "/endpoints", (*visit).createEndpoint)
 	s.page("POST", "/check-url", (*visit).checkURL)
 	s.page("GET", "/endpoints/{id}", (*visit).endpoint)
+	s.page("GET", "/endpoints/{id}/history", (*visit).history)
 	s.page("GET", "/endpoints/{id}/edit", (*visit).editEndpoint)
 	s.page("POST", "/endpoints/{id}", (*visit).saveEndpoint)
 	s.page("POST", "/endpoints/{id}/test", (*visit).testEndpoint)
@@ -154,6 +155,7 @@ type endpointPage struct {
 	Attempts list[attempt]
 	More     string
 	Chart    *chartPart
+	History  *historyPart
 	Tested   *attempt // just now
 	Secret   string   // just made: shown this once
 	Again    bool     // it was made before, and shown then
@@ -204,7 +206,11 @@ func (v *visit) showEndpoint(status int, p endpointPage) error {
 		if err != nil {
 			return err
 		}
-		p.Chart = &c
+		h, err := v.historyOf(string(p.Endpoint.ID))
+		if err != nil {
+			return err
+		}
+		p.Chart, p.History = &c, &h
 	}
 	return v.showAs(status, "endpoint.html", p)
 }

@@ -20,11 +20,11 @@ const (
 // its session ends, or the server stops.
 func (v *visit) stream() error {
 	select {
-	case v.count <- struct{}{}:
+	case v.places <- struct{}{}:
 	default:
 		return surehook.Errorf(surehook.Unavailable, "too many pages show live numbers at once; reload to see the present ones")
 	}
-	defer func() { <-v.count }()
+	defer func() { <-v.places }()
 	if v.Console.live.Err() != nil {
 		return surehook.Errorf(surehook.Stopping, "the server is stopping")
 	}

@@ -98,6 +98,8 @@ type chartPart struct {
 	Latest  bucket // the latest step that had attempts: its latencies are the present ones
 	Window  window
 	Windows []window
+	From    stamp  // where the sums begin
+	More    bool   // older steps are still to be counted
 	Path    string // of the part itself, for the other windows
 	Page    string
 }
@@ -116,6 +118,19 @@ func (c chartPart) Shown() []bucket {
 	return out
 }
 
+// patience is how long a page counts: what it hasn't by then, it fetches afterwards.
+const patience = "40"
+
+// counted are steps of time, as far as they are counted.
+type counted struct {
+	list[bucket]
+	From stamp `json:"from"`
+}
+
+func (v *visit) count(path string, since, until time.Time, step time.Duration) (counted, error) {
+	return get[counted](v, path, url.Values{"since": {since.UTC().Format(time.RFC3339)}, "until": {until.UTC().Format(time.RFC3339)}, "step_s": {strconv.Itoa(int(step.Seconds()))}, "wait_ms": {patience}})
+}
+
 // sums reads a chart: of one endpoint, or of all.
 func (v *visit) sums(endpoint string, w window) (chartPart, error) {
 	until := v.now().Truncate(w.Step).Add(w.Step)
@@ -123,13 +138,17 @@ func (v *visit) sums(endpoint string, w window) (chartPart, error) {
 	if endpoint != "" {
 		path, page = "/v1/webhooks/"+seg(endpoint)+"/stats", "/endpoints/"+seg(endpoint)
 	}
-	l, err := get[list[bucket]](v, path, url.Values{"since": {until.Add(-w.Span).UTC().Format(time.RFC3339)}, "until": {until.UTC().Format(time.RFC3339)},
-		"step_s": {strconv.Itoa(int(w.Step.Seconds()))}})
-	c := chartPart{Buckets: l.Items, Sum: totals(l.Items), Window: w, Windows: windows, Path: "/chart?endpoint=" + url.QueryEscape(endpoint), Page: page}
+	since := until.Add(-w.Span)
+	l, err := v.count(path, since, until, w.Step)
+	c := chartPart{Buckets: l.Items, From: l.From, More: l.From.After(since), Sum: totals(l.Items), Window: w, Windows: windows, Path: "/chart?endpoint=" + url.QueryEscape(endpoint), Page: page}
 	for _, b := range l.Items {
 		if b.Attempts > 0 {
 			c.Latest = b
 		}
+	}
+	for at := l.From.Time; err == nil && at.After(since); { // the picture is of the whole window
+		at = at.Add(-w.Step)
+		c.Buckets = append([]bucket{{Start: stamp{at}}}, c.Buckets...)
 	}
 	return c, err
 }

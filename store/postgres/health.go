@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/surehook/surehook"
+	"github.com/surehook/surehook/store/internal/row"
 )
 
 const healthOf = `SELECT key, version, enabled, consecutive_failures, first_failure_at, last_failure_at, last_success_at
@@ -92,6 +93,13 @@ func (s *Store) disable(ctx context.Context, tx pgx.Tx, st standing, reason stri
 	}
 	e, err := s.endpointByKey(ctx, tx, st.key)
 	if err != nil {
+		return err
+	}
+	now, err := s.now(ctx, tx)
+	if err != nil {
+		return err
+	}
+	if err := s.putAudit(ctx, tx, now, row.Disabling(e, reason, trigger)); err != nil {
 		return err
 	}
 	out.Disabled = append(out.Disabled, e)

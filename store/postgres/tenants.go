@@ -155,10 +155,21 @@ func (s *Store) putAudit(ctx context.Context, tx pgx.Tx, now int64, a *surehook.
 // ListAudit implements surehook.Tenants.
 func (s *Store) ListAudit(ctx context.Context, tenant string, p surehook.Page) ([]surehook.AuditEntry, error) {
 	var q query
-	q.before(`key`, p.Cursor)
 	if tenant != "" {
 		q.add(`tenant = ?`, tenant)
 	}
+	return s.listAudit(ctx, q, p)
+}
+
+// AuditOf implements surehook.Tenants.
+func (s *Store) AuditOf(ctx context.Context, target string, p surehook.Page) ([]surehook.AuditEntry, error) {
+	var q query
+	q.add(`target = ?`, target)
+	return s.listAudit(ctx, q, p)
+}
+
+func (s *Store) listAudit(ctx context.Context, q query, p surehook.Page) ([]surehook.AuditEntry, error) {
+	q.before(`key`, p.Cursor)
 	return list(ctx, s, scanAudit, `SELECT key, at, actor, action, target, tenant, request_id, details FROM surehook.audit_log`+q.where()+
 		` ORDER BY key DESC`+q.limit(p), q.args...)
 }

@@ -280,6 +280,9 @@ func (s *Store) disable(c *conn, key, version int64, reason string, trigger *sur
 	if err != nil {
 		return err
 	}
+	if err := s.putAudit(c, row.Disabling(e, reason, trigger)); err != nil {
+		return err
+	}
 	out.Disabled = append(out.Disabled, e)
 	if rule.Disabled == nil {
 		return nil

@@ -126,10 +126,21 @@ func (s *Store) putAudit(c *conn, a *surehook.AuditEntry) error {
 // ListAudit implements surehook.Tenants.
 func (s *Store) ListAudit(ctx context.Context, tenant string, p surehook.Page) ([]surehook.AuditEntry, error) {
 	var q query
-	q.before(`key`, p.Cursor)
 	if tenant != "" {
 		q.add(`tenant = ?`, tenant)
 	}
+	return s.listAudit(ctx, q, p)
+}
+
+// AuditOf implements surehook.Tenants.
+func (s *Store) AuditOf(ctx context.Context, target string, p surehook.Page) ([]surehook.AuditEntry, error) {
+	var q query
+	q.add(`target = ?`, target)
+	return s.listAudit(ctx, q, p)
+}
+
+func (s *Store) listAudit(ctx context.Context, q query, p surehook.Page) ([]surehook.AuditEntry, error) {
+	q.before(`key`, p.Cursor)
 	var out []surehook.AuditEntry
 	err := s.read(ctx, func(c *conn) error {
 		return c.each(`SELECT key, at, actor, action, target, tenant, request_id, details FROM audit_log`+q.where()+` ORDER BY key DESC LIMIT ?`,

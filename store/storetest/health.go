@@ -96,6 +96,9 @@ func healthOver(e *env) {
 	e.same("reason", after.DisabledReason, surehook.ReasonFailing)
 	e.same("version", after.Version, int64(2))
 	e.same("as told", r.Disabled[0], after)
+	log, err := e.s.AuditOf(e.ctx, ep.ID, surehook.Page{Limit: 2})
+	e.ok(err)
+	e.same("audited", []any{len(log), log[0].Action, log[0].Actor, log[0].Tenant}, []any{1, "webhook.disable", "system", ep.Tenant})
 	changed, now, err := e.s.Changes(e.ctx, before)
 	e.ok(err)
 	if now <= before || len(changed) != 1 || changed[0].ID != ep.ID {

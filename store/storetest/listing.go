@@ -199,6 +199,19 @@ func listAudit(e *env) {
 		page(e, "audit of "+tenant, func(p surehook.Page) ([]surehook.AuditEntry, error) { return e.s.ListAudit(e.ctx, tenant, p) },
 			func(a surehook.AuditEntry) int64 { return a.Key }, act)
 	}
+	of := func() {
+		for _, target := range []string{"whk_a", "whk_b"} {
+			e.ok(e.s.PutTenant(e.ctx, &surehook.Tenant{ID: "acme"}, &surehook.AuditEntry{Action: "x", Target: target, Tenant: "acme"}))
+		}
+	}
+	for range listed {
+		of()
+	}
+	page(e, "audit of a target", func(p surehook.Page) ([]surehook.AuditEntry, error) { return e.s.AuditOf(e.ctx, "whk_a", p) },
+		func(a surehook.AuditEntry) int64 { return a.Key }, of)
+	told, err := e.s.AuditOf(e.ctx, "whk_b", surehook.Page{Limit: 3})
+	e.ok(err)
+	e.same("whose", []string{told[0].Target, told[1].Target, told[2].Target}, []string{"whk_b", "whk_b", "whk_b"})
 }
 
 func listBounds(e *env) {

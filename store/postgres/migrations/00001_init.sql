@@ -404,6 +404,7 @@ CREATE TABLE surehook.audit_log (
     details    text NOT NULL
 );
 CREATE INDEX audit_log_tenant ON surehook.audit_log (tenant, key);
+CREATE INDEX audit_log_target ON surehook.audit_log (target, key);
 
 -- Answers to requests that carried an Idempotency-Key, sealed by the caller.
 CREATE TABLE surehook.idempotency (
