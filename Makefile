@@ -22,15 +22,17 @@ vet:
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "not formatted:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 
 unit: ## unit, store, API, CLI and end-to-end tests
-	$(GO) test -timeout 15m -skip '^TestProof' ./...
+	$(GO) test -p 3 -timeout 15m -skip '^TestProof' ./...
 
+RACED = ./internal/dispatch ./internal/fanout ./internal/egress ./store/...
 RACE = CGO_ENABLED=1 $(GO) test -race -short -timeout 15m
 
 race: ## the packages that share memory, under the race detector (needs a C compiler)
 	@command -v cc >/dev/null 2>&1 || { echo "installing gcc"; apt-get update -qq && apt-get install -y -qq gcc libc6-dev; }
-	$(RACE) -skip '^TestStore' ./internal/dispatch ./internal/fanout ./internal/egress ./store/...
-	@# The engine's tests wait more than they work: two halves at once.
-	$(RACE) -run '^Test[A-N]' ./engine & half=$$!; $(RACE) -run '^Test[O-Z]' ./engine; other=$$?; wait $$half && exit $$other
+	@# The tests wait more than they work: once built, three runs at a time.
+	$(RACE) -run '^$$' $(RACED) ./engine >/dev/null
+	$(RACE) -skip '^TestStore' $(RACED) & a=$$!; $(RACE) -run '^Test[A-N]' ./engine & b=$$!; $(RACE) -run '^Test[O-Z]' ./engine; c=$$?; \
+	  wait $$a && wait $$b && exit $$c
 
 proof-short: ## the proofs, reduced
 	$(GO) test -timeout 10m -run 'TestProof' ./bench
