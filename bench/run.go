@@ -76,29 +76,40 @@ func (b *bench) base(endpoints int) scenario {
 // compared is one store's rounds against the raw loop.
 type compared struct{ rates, ratios, cpus, mems []float64 }
 
-// against measures the raw loop and each store in alternating rounds.
+// against measures each store between two runs of the raw loop, in rounds: a ratio is to
+// the mean of the two, since the machine's own speed drifts by more than what is measured.
 func (b *bench) against(ctx context.Context, endpoints int) (raw, rawCPU float64, out []compared, err error) {
 	var raws, rawCPUs []float64
+	loop := func() (float64, error) {
+		r, err := in[figures](ctx, "raw", b.base(endpoints))
+		raws, rawCPUs = append(raws, r.PerS), append(rawCPUs, r.CPU)
+		return r.PerS, err
+	}
+	before, err := loop()
+	if err != nil {
+		return 0, 0, nil, err
+	}
 	out = make([]compared, len(b.stores))
 	for i := range b.rounds {
-		s := b.base(endpoints)
-		r, err := in[figures](ctx, "raw", s)
-		if err != nil {
-			return 0, 0, nil, err
-		}
-		raws, rawCPUs = append(raws, r.PerS), append(rawCPUs, r.CPU)
-		progress("%d endpoints, round %d of %d: raw %.0f/s (%.0f µs CPU)", endpoints, i+1, b.rounds, r.PerS, r.CPU)
+		progress("%d endpoints, round %d of %d", endpoints, i+1, b.rounds)
 		for n, st := range b.stores {
+			s := b.base(endpoints)
 			s.Database, s.InFlight = st.dsn, workers
 			f, err := in[figures](ctx, "rate", s)
 			if err != nil {
 				return 0, 0, nil, err
 			}
+			after, err := loop()
+			if err != nil {
+				return 0, 0, nil, err
+			}
+			ratio := f.PerS / ((before + after) / 2)
+			before = after
 			c := &out[n]
-			c.rates, c.ratios = append(c.rates, f.PerS), append(c.ratios, f.PerS/r.PerS)
+			c.rates, c.ratios = append(c.rates, f.PerS), append(c.ratios, ratio)
 			c.cpus, c.mems = append(c.cpus, f.CPU), append(c.mems, f.RSS)
 			b.rep.Lost += f.Lost
-			progress("  %s %.0f/s (%.0f µs CPU), ratio %.2f", st.name, f.PerS, f.CPU, f.PerS/r.PerS)
+			progress("  %s %.0f/s (%.0f µs CPU), then raw %.0f/s: ratio %.2f", st.name, f.PerS, f.CPU, after, ratio)
 		}
 	}
 	return median(raws), median(rawCPUs), out, nil
