@@ -272,6 +272,7 @@ type EventFilter struct {
 	Subject  string // one of its subjects
 	Since    time.Time
 	Until    time.Time
+	Above    int64          // at this key and above
 	Status   DeliveryStatus // events with a delivery in this status
 	Endpoint int64          // with Status: at this endpoint
 	For      Viewer         // with Status: at an endpoint that it sees
@@ -306,6 +307,10 @@ type History interface {
 	Event(ctx context.Context, tenant *string, id string) (*Event, error)
 	EventByKey(ctx context.Context, key int64) (*Event, error)
 	ListEvents(ctx context.Context, f EventFilter, p Page) ([]*Event, error) // newest first, by Key; without Data
+	// EventBelow gives the key of the n-th newest event below the cursor that is of the
+	// filter's tenant and partner, and in its window, whatever else it asks for; 0: there
+	// are fewer.
+	EventBelow(ctx context.Context, f EventFilter, cursor int64, n int) (int64, error)
 	EventDeliveries(ctx context.Context, event int64, p Page) ([]DeliveryView, error)
 	EventAttempts(ctx context.Context, event int64, endpoint int64, p Page) ([]Attempt, error) // endpoint 0: all
 	EndpointAttempts(ctx context.Context, endpoint int64, p Page) ([]Attempt, error)           // newest first, by Key

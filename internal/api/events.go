@@ -62,7 +62,7 @@ func (s *server) events() {
 		summary: "Publish up to 1000 events", about: "Each is accepted or refused by itself.",
 		also: map[string]any{mediaBatch: []CloudEventInput{}}}, BatchInput{}, BatchOutput{}, s.publishMany)
 	route(s, op{method: "GET", path: "/v1/events", id: "listEvents", tag: "Events", perm: surehook.PermRead, summary: "List events, newest first",
-		about: "Without their data."}, s.listEvents)
+		about: "Without their data. With type or subject a page looks through 50,000 events: it may be short, or empty, while `next` leads on to older ones."}, s.listEvents)
 	route(s, op{method: "GET", path: "/v1/events/{id}", id: "getEvent", tag: "Events", perm: surehook.PermRead, summary: "Read an event",
 		about: "Its data is as it was given.", out: EventView{}}, s.getEvent)
 	route(s, op{method: "GET", path: "/v1/events/{id}/deliveries", id: "listEventDeliveries", tag: "Events", perm: surehook.PermRead,
@@ -117,13 +117,23 @@ func (s *server) listEvents(ctx context.Context, c *call, in *eventsIn) (*listOu
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.store.ListEvents(ctx, surehook.EventFilter{Tenant: tenant, Partner: c.partner(), Type: in.Type, Subject: in.Subject, Since: in.Since, Until: in.Until,
-		Status: surehook.DeliveryStatus(in.Status), For: c.viewer()}, p)
+	f := surehook.EventFilter{Tenant: tenant, Partner: c.partner(), Type: in.Type, Subject: in.Subject, Since: in.Since, Until: in.Until,
+		Status: surehook.DeliveryStatus(in.Status), For: c.viewer()}
+	if (f.Type != "" || f.Subject != "") && (f.Status == "" || f.Status == surehook.Succeeded) { // no index has these
+		if f.Above, err = s.store.EventBelow(ctx, f, p.Cursor, s.opt.LookThrough); err != nil {
+			return nil, err
+		}
+	}
+	rows, err := s.store.ListEvents(ctx, f, p)
 	if err != nil {
 		return nil, err
 	}
-	return paged("events", p, rows, func(e *surehook.Event) int64 { return e.Key },
-		func(e *surehook.Event) (EventView, bool) { return viewEvent(c, e), c.seesEvent(e) }), nil
+	out := paged("events", p, rows, func(e *surehook.Event) int64 { return e.Key },
+		func(e *surehook.Event) (EventView, bool) { return viewEvent(c, e), c.seesEvent(e) })
+	if out.Body.Next == "" && f.Above > 0 {
+		out.Body.Next = cursor("events", f.Above)
+	}
+	return out, nil
 }
 
 // ByEvent names an event.

@@ -33,6 +33,9 @@ type Options struct {
 	// everything; there are no API keys then. nil: API keys.
 	Operator func(token string) bool
 	Store    string // which store it is, for people
+	// LookThrough bounds the events that one page of a search by type or subject looks
+	// through; 50,000.
+	LookThrough int
 	// Rules stand in for API keys in sessions that a login provider's word opened, each
 	// under its Hash. No token opens them.
 	Rules []*surehook.APIKey
@@ -89,6 +92,9 @@ func New(opt Options) *Handler {
 	}
 	if opt.Portal == "" {
 		opt.Portal = "/portal/open"
+	}
+	if opt.LookThrough == 0 {
+		opt.LookThrough = 50_000
 	}
 	if opt.MaxEventBytes == 0 {
 		opt.MaxEventBytes = 1 << 20

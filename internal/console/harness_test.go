@@ -115,7 +115,9 @@ func open(t testing.TB, store surehook.Store, change ...func(*console.Options)) 
 }
 
 // serve serves the pages and the API; once more: as after a restart with other options.
-func (s *site) serve(change ...func(*console.Options)) {
+func (s *site) serve(change ...func(*console.Options)) { s.serveAPI(api.Options{}, change...) }
+
+func (s *site) serveAPI(o api.Options, change ...func(*console.Options)) {
 	s.t.Helper()
 	srv := httptest.NewUnstartedServer(nil)
 	opt := console.Options{Sessions: s.store, NewID: s.e.NewID, Version: "test", Now: s.now}
@@ -126,7 +128,8 @@ func (s *site) serve(change ...func(*console.Options)) {
 	if opt.OIDC != nil {
 		opt.Public, rules = &url.URL{Scheme: "http", Host: srv.Listener.Addr().String()}, opt.OIDC.Keys()
 	}
-	h := api.New(api.Options{Engine: s.e, Version: "test", Store: "a store", Rules: rules})
+	o.Engine, o.Version, o.Store, o.Rules = s.e, "test", "a store", rules
+	h := api.New(o)
 	opt.API = h.As
 	pages, err := console.New(opt)
 	if err != nil {

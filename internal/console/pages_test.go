@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/surehook/surehook/internal/api"
 )
 
 // Every page answers on both stores, small, inert to frames, and without anything
@@ -48,4 +50,30 @@ func TestLinksKeepNames(t *testing.T) {
 	if p := b.get(html.UnescapeString(link[1])); !strings.Contains(html.UnescapeString(p.Body), `name="tenant_id" value="a/b?c=d&e+f%"`) {
 		t.Errorf("%s: %s", link[1], p.Body)
 	}
+}
+
+// A search that finds nothing among the newest events leads on to older ones, and
+// finds them there.
+func TestSearchGoesOn(t *testing.T) {
+	both(t, func(t *testing.T, s *site) {
+		rare := s.publish(`{"type":"rare.one","tenant_id":"acme","subjects":["s:1"],"data":1}`)
+		for range 7 {
+			s.publish(`{"type":"order.paid","data":1}`)
+		}
+		s.serveAPI(api.Options{LookThrough: 3})
+		b := s.signIn(adminKey)
+		for _, q := range []string{"type=rare.*", "type=rare.one&since=2026-01-01T00:00", "subject=s:1", "type=rare.one&status=succeeded"} {
+			p, steps := b.get("/console/events?"+q), 1
+			for ; strings.Contains(p.Body, "Search older ones"); steps++ {
+				link := regexp.MustCompile(`href="([^"]*cursor=[^"]*)"`).FindStringSubmatch(p.Body)
+				p = b.get("/console/events" + html.UnescapeString(link[1]))
+			}
+			if found := strings.Contains(p.Body, rare); steps != 3 || found == strings.Contains(q, "succeeded") {
+				t.Errorf("%s: found %t after %d steps: %s", q, found, steps, p.Body)
+			}
+		}
+		if p := b.get("/console/events?tenant_id=acme&type=rare.*"); !strings.Contains(p.Body, rare) {
+			t.Error("a tenant's search looks through others' events")
+		}
+	})
 }

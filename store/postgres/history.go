@@ -79,14 +79,9 @@ func eventQuery(f surehook.EventFilter, p surehook.Page) (string, []any) {
 		seen, args := seenBy(f.For, `x.endpoint_key`)
 		q.add(`EXISTS (SELECT 1 FROM surehook.attempts x WHERE x.event_key = e.key AND x.key >= e.key - `+keyHour+` AND `+succeeded+seen+` OFFSET 0)`, args...)
 	}
-	q.before(key, p.Cursor)
-	q.keysWithin(key, f.Since, f.Until)
-	q.within(`e.created_at`, f.Since, f.Until)
-	if f.Tenant != "" {
-		q.add(`e.tenant = ? AND e.tenant <> ''`, f.Tenant) // the second half lets the partial index in
-	}
-	if f.Partner != "" {
-		q.add(`e.partner = ? AND e.partner <> ''`, f.Partner)
+	q.ofWindow(key, f, p.Cursor)
+	if f.Above > 0 {
+		q.add(key+` >= ?`, f.Above)
 	}
 	if f.Subject != "" {
 		q.add(`position(? IN e.subjects) > 0`, row.Item(f.Subject))
@@ -98,6 +93,27 @@ func eventQuery(f surehook.EventFilter, p surehook.Page) (string, []any) {
 		q.add(`e.type = ?`, f.Type)
 	}
 	return `SELECT ` + eventColumns + from + q.where() + ` ORDER BY ` + key + ` DESC` + q.limit(p), q.args
+}
+
+// ofWindow asks for a filter's tenant and partner, in its window, below a cursor.
+func (q *query) ofWindow(key string, f surehook.EventFilter, cursor int64) {
+	q.before(key, cursor)
+	q.keysWithin(key, f.Since, f.Until)
+	q.within(`e.created_at`, f.Since, f.Until)
+	if f.Tenant != "" {
+		q.add(`e.tenant = ? AND e.tenant <> ''`, f.Tenant) // the second half lets the partial index in
+	}
+	if f.Partner != "" {
+		q.add(`e.partner = ? AND e.partner <> ''`, f.Partner)
+	}
+}
+
+// EventBelow implements surehook.History.
+func (s *Store) EventBelow(ctx context.Context, f surehook.EventFilter, cursor int64, n int) (int64, error) {
+	var q query
+	q.ofWindow(`e.key`, f, cursor)
+	sql := `SELECT coalesce((SELECT e.key FROM surehook.events e` + q.where() + ` ORDER BY e.key DESC LIMIT 1 OFFSET ` + q.arg(n-1) + `), 0)`
+	return find(ctx, s, "event", pgx.RowTo[int64], sql, q.args...)
 }
 
 // startFrom reads events by way of a table of deliveries, each event once.

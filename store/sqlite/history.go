@@ -85,14 +85,7 @@ func eventQuery(f surehook.EventFilter, low, high int64, limit int) (string, []a
 			AND NOT EXISTS (SELECT 1 FROM pending y WHERE y.event_key = x.event_key AND y.endpoint_key = x.endpoint_key)
 			AND NOT EXISTS (SELECT 1 FROM dead_letters y WHERE y.event_key = x.event_key AND y.endpoint_key = x.endpoint_key))`, args...)
 	}
-	q.add(key+` >= ? AND `+key+` < ?`, low, high)
-	q.within(`e.created_at`, f.Since, f.Until)
-	if f.Tenant != "" {
-		q.add(`e.tenant = ? AND e.tenant <> ''`, f.Tenant) // the second half lets the partial index in
-	}
-	if f.Partner != "" {
-		q.add(`e.partner = ? AND e.partner <> ''`, f.Partner)
-	}
+	q.ofWindow(key, f, max(low, f.Above), high)
 	if f.Subject != "" {
 		q.add(`instr(e.subjects, ?) > 0`, row.Item(f.Subject))
 	}
@@ -103,6 +96,36 @@ func eventQuery(f surehook.EventFilter, low, high int64, limit int) (string, []a
 		q.add(`e.type = ?`, f.Type)
 	}
 	return `SELECT ` + eventColumns + from + q.where() + ` ORDER BY ` + key + ` DESC LIMIT ?`, q.with(limit)
+}
+
+// ofWindow asks for a filter's tenant and partner, in its window.
+func (q *query) ofWindow(key string, f surehook.EventFilter, low, high int64) {
+	q.add(key+` >= ? AND `+key+` < ?`, low, high)
+	q.within(`e.created_at`, f.Since, f.Until)
+	if f.Tenant != "" {
+		q.add(`e.tenant = ? AND e.tenant <> ''`, f.Tenant) // the second half lets the partial index in
+	}
+	if f.Partner != "" {
+		q.add(`e.partner = ? AND e.partner <> ''`, f.Partner)
+	}
+}
+
+// EventBelow implements surehook.History.
+func (s *Store) EventBelow(ctx context.Context, f surehook.EventFilter, cursor int64, n int) (key int64, err error) {
+	err = s.read(ctx, func(c *conn) error {
+		low, high, err := eventRange(c, f.Since, f.Until)
+		if err != nil {
+			return err
+		}
+		if cursor > 0 {
+			high = min(high, cursor)
+		}
+		var q query
+		q.ofWindow(`e.key`, f, low, high)
+		key, err = c.int64(`SELECT e.key FROM events e`+q.where()+` ORDER BY e.key DESC LIMIT 1 OFFSET ?`, q.with(n-1)...)
+		return err
+	})
+	return key, err
 }
 
 // startFrom reads events by way of a table of deliveries, each event once.

@@ -222,6 +222,24 @@ func listBounds(e *env) {
 		e.ok(err)
 		e.same("at least one", len(evs), 1)
 	}
+	all, err := e.s.ListEvents(e.ctx, surehook.EventFilter{}, surehook.Page{Limit: 3})
+	e.ok(err)
+	for n, want := range map[int]int64{1: all[0].Key, 3: all[2].Key, 4: 0} {
+		got, err := e.s.EventBelow(e.ctx, surehook.EventFilter{Type: "of no account"}, 0, n)
+		e.ok(err)
+		e.same("the n-th event", got, want)
+	}
+	below, err := e.s.EventBelow(e.ctx, surehook.EventFilter{}, all[0].Key, 1)
+	e.ok(err)
+	e.same("below a cursor", below, all[1].Key)
+	above, err := e.s.ListEvents(e.ctx, surehook.EventFilter{Above: all[1].Key}, surehook.Page{Limit: 3})
+	e.ok(err)
+	e.same("at a key and above", []int64{above[0].Key, above[len(above)-1].Key, int64(len(above))}, []int64{all[0].Key, all[1].Key, 2})
+	for f, want := range map[surehook.EventFilter]int64{{Tenant: "nobody"}: 0, {Since: e.clock.Now().Add(time.Hour)}: 0, {Until: e.clock.Now().Add(time.Hour)}: all[0].Key} {
+		got, err := e.s.EventBelow(e.ctx, f, 0, 1)
+		e.ok(err)
+		e.same("of a filter", got, want)
+	}
 	evs, err := e.s.ListEvents(e.ctx, surehook.EventFilter{}, surehook.Page{Limit: 1, Cursor: 1})
 	e.ok(err)
 	e.same("past the end", len(evs), 0)
