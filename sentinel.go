@@ -69,6 +69,18 @@ const (
 	SentinelError    SentinelStatus = "error"    // its provider can't watch; events that come another way match
 )
 
+// SentinelStatuses are all of them.
+var SentinelStatuses = []SentinelStatus{SentinelActive, SentinelPaused, SentinelExpired, SentinelOrphaned, SentinelError}
+
+// SentinelStatus is where an endpoint's sentinel stands: its end outlasts everything,
+// and no session is no matching.
+func (e *Endpoint) SentinelStatus() SentinelStatus {
+	if e.Sentinel.Status != SentinelExpired && e.DisabledReason == ReasonSession {
+		return SentinelOrphaned
+	}
+	return e.Sentinel.Status
+}
+
 // Matches tells whether events are matched in this status.
 func (s SentinelStatus) Matches() bool { return s == SentinelActive || s == SentinelError }
 

@@ -203,12 +203,13 @@ func subjectOf(pr int) string { return fmt.Sprintf("github:o/r%d#%d", pr%5, pr) 
 
 // refused asks for sentinels whose callbacks fail the challenge, in each way.
 func (d *day) refused() {
-	for mode, reason := range map[string]string{"wrong": "challenge_failed", "status": "non_2xx", "redirect": "ssrf_blocked", "cut": "timeout"} {
+	for url, reason := range map[string]string{d.url + "/wrong/1": "challenge_failed", d.url + "/status/1": "non_2xx", d.url + "/redirect/1": "ssrf_blocked", d.url + "/cut/1": "timeout",
+		"ftp://hooks.example.com/1": "non_https", "https://10.0.0.1/1": "ssrf_blocked"} {
 		status, out := d.ask("POST", "/sentinels", "application/json", map[string]any{"match": []any{map[string]any{"subject": "github:*"}}, "until": map[string]any{"kind": "never"},
-			"target": map[string]any{"kind": "webhook", "url": d.url + "/" + mode + "/1", "secret": newSecret()}})
+			"target": map[string]any{"kind": "webhook", "url": url, "secret": newSecret()}})
 		details, _ := out["details"].(map[string]any)
 		if status != http.StatusUnprocessableEntity || details["reason"] != reason {
-			d.t.Errorf("%s: %d %v", mode, status, out)
+			d.t.Errorf("%s: %d %v", url, status, out)
 		}
 	}
 }
@@ -239,8 +240,8 @@ func (x *watch) wants(subjects []string, typ string) bool {
 		slices.ContainsFunc(subjects, func(s string) bool { return s == stem || prefix && strings.HasPrefix(s, stem) })
 }
 
-// round publishes in many places at once, while the server is killed and secrets are
-// changed; then some pull requests are closed, and some sentinels are removed.
+// round publishes in many places at once, while the server is killed and restarted, secrets
+// are changed and callbacks fail their challenge; then some pull requests are closed, and some sentinels are removed.
 func (d *day) round(events int) {
 	next := make(chan int)
 	var wg sync.WaitGroup
@@ -261,9 +262,16 @@ func (d *day) round(events int) {
 			d.ask("PATCH", "/sentinels/"+x.id, "application/json", map[string]any{"secret": secret}) // 404 or 409 where it is removed or over
 		}
 	})
+	wg.Go(d.refused)
 	for n := range events {
-		if next <- d.serial; n == events/3 || n == 2*events/3 {
+		switch next <- d.serial; n {
+		case events / 3, 2 * events / 3:
 			d.s.kill()
+			d.s.start()
+		case events / 2:
+			if code := d.s.term(); code != 0 {
+				d.t.Errorf("a restart: exit %d", code)
+			}
 			d.s.start()
 		}
 		d.serial++
@@ -401,7 +409,6 @@ func TestProofSentinels(t *testing.T) {
 			t.Cleanup(callbacks.Close)
 			d.url = callbacks.URL
 			d.s.start()
-			d.refused()
 			if status, out := d.ask("PUT", "/v1/sessions/agent", "application/json", map[string]any{}); status/100 != 2 {
 				t.Fatalf("%d %v", status, out)
 			}

@@ -23,7 +23,7 @@ func (e *Engine) checkPulled(ctx context.Context, ep *surehook.Endpoint, w Webho
 	}
 	s, err := e.store.PullSession(ctx, ep.Tenant, ep.Partner, w.Session)
 	switch {
-	case surehook.CodeOf(err) == surehook.NotFound, err == nil && !s.EndedAt.IsZero():
+	case surehook.CodeOf(err) == surehook.NotFound, err == nil && (!s.EndedAt.IsZero() || e.now().Sub(s.SeenAt) >= e.opt.SessionIdle):
 		return errNotAlive
 	case err != nil:
 		return err

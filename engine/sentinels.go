@@ -255,6 +255,10 @@ func (e *Engine) sentinel(ctx context.Context, id string) (*surehook.Endpoint, e
 	return ep, err
 }
 
+// SentinelCounts counts sentinels by their status, as this node knows them: what ended
+// within the last seconds may count as before.
+func (e *Engine) SentinelCounts() map[surehook.SentinelStatus]int { return e.index.Sentinels() }
+
 // sight says, of the targets that are sentinels', what the event is to them. What
 // only ends one needs no place in a lane.
 func (e *Engine) sight(ev *surehook.Event, endpoints []*surehook.Endpoint, targets []surehook.Target) {

@@ -115,3 +115,24 @@ func TestSentinelsAreReaped(t *testing.T) {
 		}
 	}, func(o *engine.Options) { o.MaxSentinels = 1 })
 }
+
+// A session that nobody pulls ends, and takes its sentinels along; before that is
+// written down, it is over for new ones.
+func TestSentinelOfAnIdleSession(t *testing.T) {
+	both(t, func(t *testing.T, b *bed) {
+		if _, err := b.OpenSession(t.Context(), engine.SessionScope{}, "s", false, engine.Actor{}); err != nil {
+			t.Fatal(err)
+		}
+		session := func(s *engine.Sentinel) { s.URL, s.Secret, s.Session, s.Urgency = "", "", "s", surehook.UrgencyFYI }
+		ep := b.sentinel(&receivertest.Receiver{}, session)
+		b.see("e1")
+		b.leap(time.Hour)
+		_, err := b.CreateSentinel(t.Context(), engine.Sentinel{Match: []surehook.Clause{{Subject: "a"}}, Until: surehook.Until{Kind: surehook.UntilNever}, Session: "s"}, engine.Actor{})
+		if surehook.CodeOf(err) != surehook.NotAlive {
+			t.Errorf("%v", err)
+		}
+		b.until("it is orphaned", func() bool { return b.endpoint(ep.ID).SentinelStatus() == surehook.SentinelOrphaned })
+		b.until("what waited is dead", func() bool { return b.letter(ep) == surehook.SessionEnded })
+		b.until("it is counted so", func() bool { return b.SentinelCounts()[surehook.SentinelOrphaned] == 1 })
+	}, func(o *engine.Options) { o.SessionIdle = 4 * time.Second })
+}

@@ -289,3 +289,15 @@ func TestSentinelChallengeTimeout(t *testing.T) {
 		t.Error("the secret is in the log")
 	}
 }
+
+// Without the settings of a development machine, plain HTTP is refused by its scheme,
+// before anything is asked of anybody; and so is what isn't public.
+func TestSentinelChallengeNeedsHTTPS(t *testing.T) {
+	b := start(t, func(o *engine.Options) { o.AllowNetworks = nil })
+	for url, reason := range map[string]string{"http://hooks.example.com/x": engine.ChallengeNoHTTPS, "https://127.0.0.1/x": engine.ChallengeBlocked, "https://localhost/x": engine.ChallengeBlocked} {
+		_, err := b.CreateSentinel(t.Context(), engine.Sentinel{Match: []surehook.Clause{{Subject: "a"}}, Until: surehook.Until{Kind: surehook.UntilNever}, URL: url, Secret: sentinelSecret}, engine.Actor{})
+		if refused, ok := errors.AsType[*engine.ChallengeError](err); !ok || refused.Reason != reason {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+}

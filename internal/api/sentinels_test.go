@@ -379,3 +379,39 @@ func TestSentinelProviders(t *testing.T) {
 	}
 	s.admin("GET", "/v1/sentinel-providers/none", "").refused(404, surehook.NotFound, "")
 }
+
+// A session's end orphans its sentinels: nothing matches any more, what waited is dead,
+// and new ones are refused.
+func TestSentinelOrphaned(t *testing.T) {
+	onBoth(t, func(t *testing.T, s *site) {
+		s.admin("POST", "/sentinels", `{"subject":"a","sessionId":"s"}`).refused(409, surehook.NotAlive, "")
+		s.admin("PUT", "/v1/sessions/s", "")
+		sen := s.sentinel(`{"subject":"github:o/r#7","sessionId":"s","until":"never"}`)
+		s.pr("waits", "github.pull_request.closed", ``)
+		if p := s.pull(adminKey, "/v1/sessions/s/events"); len(p.Items) != 1 || p.Items[0].WebhookID != sen || p.Items[0].Urgency != "next-turn" {
+			t.Errorf("%+v", p)
+		}
+		if a := s.admin("DELETE", "/v1/sessions/s", ""); a.Status != 204 {
+			t.Errorf("%d %s", a.Status, a.Raw)
+		}
+		if a := s.admin("GET", "/sentinels/"+sen, ""); a.field("status") != "orphaned" {
+			t.Errorf("%s", a.Raw)
+		}
+		for _, c := range [][2]string{{"GET", "/v1/sessions/s/events"}, {"PUT", "/v1/sessions/s"}} {
+			s.admin(c[0], c[1], "").refused(409, surehook.NotAlive, "")
+		}
+		s.admin("POST", "/sentinels", `{"subject":"a","sessionId":"s"}`).refused(409, surehook.NotAlive, "")
+		if a := s.admin("POST", "/v1/events", `{"type":"github.pull_request.closed","subjects":["github:o/r#7"],"data":1}`); a.field("deliveries") != 0.0 {
+			t.Errorf("it matches still: %s", a.Raw)
+		}
+		s.until("what waited is dead", func() bool {
+			return strings.Contains(string(s.admin("GET", "/v1/dead-letters?webhook_id="+sen, "").Raw), `"session_ended"`)
+		})
+		if a := s.admin("GET", "/sentinels?status=orphaned&session=s", ""); !strings.Contains(string(a.Raw), sen) {
+			t.Errorf("%s", a.Raw)
+		}
+		if a := s.admin("PATCH", "/sentinels/"+sen, `{"status":"active"}`); a.field("status") != "orphaned" {
+			t.Errorf("it came back: %s", a.Raw)
+		}
+	})
+}

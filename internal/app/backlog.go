@@ -13,7 +13,7 @@ import (
 
 // watch adds what is asked of the engine and its store at each scrape.
 func (m *metrics) watch(e *engine.Engine) {
-	m.registry.MustRegister(&backlog{store: e.Store(), stats: e.Stats, pulls: e.PullStats, now: time.Now})
+	m.registry.MustRegister(&backlog{store: e.Store(), stats: e.Stats, pulls: e.PullStats, sentinels: e.SentinelCounts, now: time.Now})
 }
 
 const (
@@ -36,16 +36,18 @@ var (
 	inboxAge    = prometheus.NewDesc("surehook_inbox_oldest_age_seconds", "Age of the oldest event that waits in an inbox; 0: none.", nil, nil)
 	readersDesc = prometheus.NewDesc("surehook_pull_readers", "Long polls and streams that wait for events on this node.", nil, nil)
 	pulledDesc  = prometheus.NewDesc("surehook_pulled_total", "Events that this node gave out of inboxes, each time that it did (given), and that were acknowledged (acknowledged).", []string{"step"}, nil)
+	watchesDesc = prometheus.NewDesc("surehook_sentinels", "Sentinels by their status.", []string{"status"}, nil)
 	breakerDesc = prometheus.NewDesc("surehook_breakers", "Lanes by the state of their breaker.", []string{"state"}, nil)
 )
 
 // backlog samples the queue at a scrape. The store is asked once in a few
 // seconds, whoever scrapes however often: counting a million rows isn't free.
 type backlog struct {
-	store surehook.Store
-	stats func() engine.Stats
-	pulls func() engine.PullStats
-	now   func() time.Time
+	store     surehook.Store
+	stats     func() engine.Stats
+	pulls     func() engine.PullStats
+	sentinels func() map[surehook.SentinelStatus]int
+	now       func() time.Time
 
 	mu    sync.Mutex
 	at    time.Time
@@ -64,7 +66,7 @@ type sample struct {
 
 // Describe implements prometheus.Collector.
 func (b *backlog) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{pendingDesc, ageDesc, dueDesc, failingDesc, leasesDesc, inboxDesc, inboxBytes, inboxAge, readersDesc, pulledDesc, lanesDesc, queuedDesc, bytesDesc, flightDesc, breakerDesc} {
+	for _, d := range []*prometheus.Desc{pendingDesc, ageDesc, dueDesc, failingDesc, leasesDesc, inboxDesc, inboxBytes, inboxAge, readersDesc, pulledDesc, lanesDesc, queuedDesc, bytesDesc, flightDesc, watchesDesc, breakerDesc} {
 		ch <- d
 	}
 }
@@ -87,6 +89,10 @@ func (b *backlog) Collect(ch chan<- prometheus.Metric) {
 		gauge(inboxDesc, float64(seen.inbox.Events))
 		gauge(inboxBytes, float64(seen.inbox.Bytes))
 		gauge(inboxAge, seen.oldest.Seconds())
+	}
+	standing := b.sentinels()
+	for _, status := range surehook.SentinelStatuses {
+		gauge(watchesDesc, float64(standing[status]), string(status))
 	}
 	p := b.pulls()
 	gauge(readersDesc, float64(p.Readers))

@@ -69,7 +69,8 @@ func newMetrics(l *lines, classes config.EventClasses) *metrics {
 // event hides that event from rate().
 func (m *metrics) begin() {
 	m.attempts.WithLabelValues("succeeded")
-	for _, code := range []surehook.Code{surehook.EndpointDisabled, surehook.EventUnavailable, surehook.InboxFull, surehook.SessionEnded} {
+	for _, code := range []surehook.Code{surehook.EndpointDisabled, surehook.EventUnavailable, surehook.InboxFull, surehook.SessionEnded,
+		surehook.ExpiredSentinel, surehook.RemovedSentinel, surehook.SentinelFull} {
 		m.ended.WithLabelValues(string(code))
 	}
 	for _, reason := range []string{surehook.ReasonFailing, surehook.ReasonGone} {

@@ -111,6 +111,9 @@ func TestMetrics(t *testing.T) {
 	now := noon
 	m.registry.MustRegister(&backlog{store: store, now: func() time.Time { return now },
 		stats: func() engine.Stats { return engine.Stats{Lanes: 3, Queued: 4, InFlight: 2, Closed: 2, Open: 1} },
+		sentinels: func() map[surehook.SentinelStatus]int {
+			return map[surehook.SentinelStatus]int{surehook.SentinelActive: 4}
+		},
 		pulls: func() engine.PullStats { return engine.PullStats{Readers: 2, Given: 8, Acked: 6} }})
 	m.attempt(try(surehook.OK, surehook.Finish))
 	m.attempt(try(surehook.SSRFBlocked, surehook.Bury))
@@ -136,7 +139,7 @@ func TestMetrics(t *testing.T) {
 		"webhook_ssrf_blocked_total 1", "surehook_secret_unavailable_total 1", "outbox_undispatched_age_seconds 90", "surehook_oldest_due_seconds 60", `surehook_pending{state="due"} 5`, `surehook_pending{state="owned"} 2`,
 		`surehook_pending{state="waiting"} 9`, `surehook_pending{state="held"} 7`, "surehook_webhooks_failing 6", `surehook_node_leases{state="live"} 3`,
 		`surehook_node_leases{state="expired"} 1`, "surehook_lanes 3", "surehook_inbox_events 5", "surehook_inbox_bytes 30",
-		"surehook_inbox_oldest_age_seconds 40", "surehook_pull_readers 2", `surehook_pulled_total{step="given"} 8`, `surehook_pulled_total{step="acknowledged"} 6`, `surehook_breakers{state="open"} 1`, "store_batch_jobs_sum 3",
+		"surehook_inbox_oldest_age_seconds 40", "surehook_pull_readers 2", `surehook_pulled_total{step="given"} 8`, `surehook_pulled_total{step="acknowledged"} 6`, `surehook_breakers{state="open"} 1`, `surehook_sentinels{status="active"} 4`, `surehook_sentinels{status="orphaned"} 0`, "store_batch_jobs_sum 3",
 		"store_batch_seconds_count 1", "store_batch_errors_total 1"} {
 		if !strings.Contains(body, "\n"+want+"\n") {
 			t.Errorf("misses %s", want)

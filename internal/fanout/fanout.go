@@ -4,6 +4,7 @@ package fanout
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -14,13 +15,14 @@ import (
 // Index holds the endpoints of one configuration version. It is safe for
 // concurrent use.
 type Index struct {
-	mu      sync.RWMutex
-	version int64
-	byKey   map[int64]*surehook.Endpoint
-	scopes  map[scope]*bucket
-	partner map[string]string // tenant → partner
-	moves   int64             // goes up when a tenant's partner changes
-	watches map[scope]int     // how many sentinels each has, ended ones too
+	mu        sync.RWMutex
+	version   int64
+	byKey     map[int64]*surehook.Endpoint
+	scopes    map[scope]*bucket
+	partner   map[string]string // tenant → partner
+	moves     int64             // goes up when a tenant's partner changes
+	watches   map[scope]int     // how many sentinels each has, but for those that ended
+	sentinels map[surehook.SentinelStatus]int
 }
 
 type scope struct{ tenant, partner string }
@@ -48,7 +50,7 @@ func New() *Index {
 		byKey:   make(map[int64]*surehook.Endpoint),
 		scopes:  make(map[scope]*bucket),
 		partner: make(map[string]string),
-		watches: make(map[scope]int),
+		watches: make(map[scope]int), sentinels: make(map[surehook.SentinelStatus]int),
 	}
 }
 
@@ -120,9 +122,7 @@ func (x *Index) PartnerOf(e *surehook.Endpoint) string {
 
 func (x *Index) add(e *surehook.Endpoint) {
 	x.byKey[e.Key] = e
-	if e.Sentinel != nil && e.Sentinel.EndedAt.IsZero() {
-		x.watches[scopeOf(e)]++
-	}
+	x.count(e, 1)
 	if !e.Enabled {
 		return
 	}
@@ -156,11 +156,7 @@ func put(m map[string]map[int64]*surehook.Endpoint, name string, e *surehook.End
 
 func (x *Index) remove(e *surehook.Endpoint) {
 	delete(x.byKey, e.Key)
-	if e.Sentinel != nil && e.Sentinel.EndedAt.IsZero() {
-		if x.watches[scopeOf(e)]--; x.watches[scopeOf(e)] == 0 {
-			delete(x.watches, scopeOf(e))
-		}
-	}
+	x.count(e, -1)
 	b := x.scopes[scopeOf(e)]
 	if b == nil {
 		return
@@ -198,6 +194,27 @@ func (x *Index) Retire(endpoints []int64) {
 			}
 		}
 	}
+}
+
+// count counts a sentinel: of all by its status, and of its scope if it lives.
+func (x *Index) count(e *surehook.Endpoint, n int) {
+	if e.Sentinel == nil {
+		return
+	}
+	x.sentinels[e.SentinelStatus()] += n
+	if !e.Sentinel.EndedAt.IsZero() {
+		return
+	}
+	if x.watches[scopeOf(e)] += n; x.watches[scopeOf(e)] == 0 {
+		delete(x.watches, scopeOf(e))
+	}
+}
+
+// Sentinels counts them by their status.
+func (x *Index) Sentinels() map[surehook.SentinelStatus]int {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return maps.Clone(x.sentinels)
 }
 
 // Watches counts the sentinels of an endpoint's scope that haven't ended.

@@ -2,8 +2,10 @@ package fanout
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -58,7 +60,20 @@ func TestSentinelsMatchBySubject(t *testing.T) {
 	n := *paused.Sentinel
 	n.Status = surehook.SentinelPaused
 	paused.Sentinel, paused.Version = &n, 2
-	x.Apply([]*surehook.Endpoint{&paused}, 2)
+	over, orphan := *all[0], *all[2]
+	ended := *over.Sentinel
+	ended.Status, ended.EndedAt = surehook.SentinelExpired, time.Unix(1, 0)
+	over.Sentinel, over.Version = &ended, 2
+	orphaned := *orphan.Sentinel
+	orphaned.EndedAt = time.Unix(1, 0)
+	orphan.Sentinel, orphan.Version, orphan.Enabled, orphan.DisabledReason = &orphaned, 2, false, surehook.ReasonSession
+	x.Apply([]*surehook.Endpoint{&paused, &over, &orphan}, 2)
+	if got, want := x.Sentinels(), map[surehook.SentinelStatus]int{surehook.SentinelActive: 2, surehook.SentinelPaused: 1, surehook.SentinelExpired: 1, surehook.SentinelOrphaned: 1}; !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if platform, acme := x.Watches(all[0]), x.Watches(all[2]); platform != 3 || acme != 0 {
+		t.Errorf("%d and %d count to the bounds", platform, acme)
+	}
 	check(t, x, nil, &surehook.Event{Type: "pr.closed", Subjects: []string{"github:o/r#7"}})
 }
 
@@ -105,6 +120,11 @@ func TestWatchedIsAScan(t *testing.T) {
 		}
 		if len(x.scopes) != 0 || len(x.byKey) != 0 || len(x.watches) != 0 {
 			t.Fatalf("something is left: %+v", x.scopes)
+		}
+		for status, n := range x.Sentinels() {
+			if n != 0 {
+				t.Fatalf("%d are %s", n, status)
+			}
 		}
 	})
 }

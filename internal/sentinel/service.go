@@ -248,7 +248,7 @@ func (s *Service) List(ctx context.Context, c Caller, p Page) (views []View, nex
 		}
 		for _, ep := range rows {
 			page.Cursor = ep.Key
-			if c.Sees(ep) && (p.Status == "" || string(status(ep)) == p.Status) {
+			if c.Sees(ep) && (p.Status == "" || string(ep.SentinelStatus()) == p.Status) {
 				eps = append(eps, ep)
 			}
 			if len(eps) == p.Limit {
@@ -341,7 +341,7 @@ func (s *Service) PollNow(ctx context.Context, c Caller, id string) (int, error)
 	case err != nil:
 		return 0, err
 	case !ep.Sentinel.Status.Matches():
-		return 0, surehook.Errorf(surehook.Conflict, "the sentinel isn't watching: it is %s", status(ep))
+		return 0, surehook.Errorf(surehook.Conflict, "the sentinel isn't watching: it is %s", ep.SentinelStatus())
 	}
 	p, err := s.providers.ByName(ep.Sentinel.Provider)
 	if err != nil {

@@ -50,7 +50,7 @@ type DeliveryStatus struct {
 // view shows a sentinel beside its endpoint.
 func view(c Caller, ep *surehook.Endpoint) View {
 	s := ep.Sentinel
-	v := View{ID: ep.ID, Provider: s.Provider, Status: string(status(ep)), Group: s.Group, Label: s.Label, EventCount: s.Events, LastError: s.LastError,
+	v := View{ID: ep.ID, Provider: s.Provider, Status: string(ep.SentinelStatus()), Group: s.Group, Label: s.Label, EventCount: s.Events, LastError: s.LastError,
 		CreatedTs: stamp(ep.CreatedAt), LastEventTs: stamp(s.LastEventAt), Until: Until{Kind: string(s.Until.Kind), MS: stamp(s.Until.At), N: s.Until.Count}}
 	for _, c := range s.Match {
 		v.Match = append(v.Match, MatchClause{Subject: c.Subject, Types: c.Types})
@@ -61,15 +61,6 @@ func view(c Caller, ep *surehook.Endpoint) View {
 	}
 	v.Target = TargetView{Kind: TargetWebhook, URL: shownURL(c, ep.URL), HasSecret: ep.Secrets.Current != "", SecretRedacted: true}
 	return v
-}
-
-// status is where a sentinel stands: its end outlasts everything, and no session is
-// no matching.
-func status(ep *surehook.Endpoint) surehook.SentinelStatus {
-	if ep.Sentinel.Status != surehook.SentinelExpired && ep.DisabledReason == surehook.ReasonSession {
-		return surehook.SentinelOrphaned
-	}
-	return ep.Sentinel.Status
 }
 
 // The statuses of a delivery, as lists show them.
