@@ -412,7 +412,7 @@ func TestProofSentinels(t *testing.T) {
 			if status, out := d.ask("PUT", "/v1/sessions/agent", "application/json", map[string]any{}); status/100 != 2 {
 				t.Fatalf("%d %v", status, out)
 			}
-			sentinels, n := rounds(120, 1000), rounds(3, 12)
+			sentinels, n := rounds(120, 1000), rounds(3, 10)
 			for range n {
 				for range sentinels / n {
 					d.add()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/surehook/surehook/client"
+	"github.com/surehook/surehook/internal/pgserver"
 )
 
 // publishOn publishes events until that fails: killed in the middle, whether the
@@ -28,13 +29,18 @@ func publishOn(ctx context.Context, api *client.Client, prefix string, accepted 
 // A server that is killed while events come in and go out of an inbox loses none, and
 // a cursor goes on where it was.
 func TestAKilledServerLosesNothingOfAnInbox(t *testing.T) {
+	t.Run("SQLite", func(t *testing.T) { killedInbox(t) })
+	t.Run("PostgreSQL", func(t *testing.T) { killedInbox(t, "--database", pgserver.Database(t)) })
+}
+
+func killedInbox(t *testing.T, args ...string) {
 	const rounds, each = 3, 60
 	data, key := t.TempDir(), "pull-admin-key-0123456789"
 	env := []string{"SUREHOOK_ADMIN_KEY=" + key}
 	var hook, cursor string
 	accepted, seen := map[string]bool{}, map[string]int{}
 	for round := range rounds {
-		s := serve(t, data, env)
+		s := serve(t, data, env, args...)
 		api, err := client.New(s.url, key)
 		if err != nil {
 			t.Fatal(err)
@@ -73,7 +79,7 @@ func TestAKilledServerLosesNothingOfAnInbox(t *testing.T) {
 		_ = s.cmd.Wait()
 		<-gone
 	}
-	s := serve(t, data, env)
+	s := serve(t, data, env, args...)
 	api, err := client.New(s.url, key)
 	if err != nil {
 		t.Fatal(err)

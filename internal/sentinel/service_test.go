@@ -153,7 +153,7 @@ func (w *world) look() int {
 
 func (w *world) until(what string, ok func() bool) {
 	w.t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); !ok(); <-time.After(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			w.t.Fatalf("waited 10 s: %s; watches: %q", what, w.p.live())
 		}
