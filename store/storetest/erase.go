@@ -174,8 +174,7 @@ func eraseRefused(e *env) {
 	e.same("of nobody", len(erase(surehook.Erasure{Tenant: "nobody"}, 10)), 0)
 	e.same("another tenant's id", len(erase(surehook.Erasure{Tenant: "solo"}, 10, bob.ID)), 0)
 	e.same("what isn't refused", len(erase(surehook.Erasure{}, 10, waits.ID)), 0)
-	audit, err := e.s.ListAudit(e.ctx, "", surehook.Page{Limit: 10})
-	e.ok(err)
+	audit := e.ofEvents()
 	e.same("nothing, and nothing is told", len(audit), 0)
 	e.same("by id, whichever tenant's", erase(surehook.Erasure{}, 10, other.ID, "evt_x"), []string{other.ID})
 	e.same("of an identity", erase(surehook.Erasure{Tenant: "acme", Identity: "ann"}, 10), []string{ann.ID})
@@ -183,8 +182,7 @@ func eraseRefused(e *env) {
 	e.clock.Advance(time.Hour)
 	left := e.waiting()
 	e.same("left", []any{len(left), left[0].Event.ID}, []any{1, waits.ID})
-	audit, err = e.s.ListAudit(e.ctx, "", surehook.Page{Limit: 10})
-	e.ok(err)
+	audit = e.ofEvents()
 	e.same("told", []any{len(audit), audit[0].Action}, []any{3, "event.erase"})
 	// A fan-out that has read one before finds it gone.
 	out := e.append(surehook.Append{Event: ann, Outbox: put[0].ID})[0]

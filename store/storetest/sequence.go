@@ -284,9 +284,7 @@ func outboxTwice(e *env) {
 		e.same("key", a.EventKey, out[0].EventKey)
 	}
 	e.same("nothing waits", len(e.waiting()), 0)
-	log, err := e.s.ListAudit(e.ctx, "", surehook.Page{Limit: 10})
-	e.ok(err)
-	e.same("entries", len(log), 0)
+	e.same("entries", len(e.ofEvents()), 0)
 }
 
 func outboxPutOff(e *env) {

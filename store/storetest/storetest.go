@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -123,6 +124,14 @@ func (e *env) attemptID() string {
 	var id ulid.ULID
 	binary.BigEndian.PutUint64(id[8:], e.n)
 	return "dlv_" + id.String()
+}
+
+// ofEvents is the audit log's tail, as far as it tells of events.
+func (e *env) ofEvents() []surehook.AuditEntry {
+	e.Helper()
+	log, err := e.s.ListAudit(e.ctx, "", surehook.Page{Limit: 20})
+	e.ok(err)
+	return slices.DeleteFunc(log, func(a surehook.AuditEntry) bool { return !strings.HasPrefix(a.Action, "event.") })
 }
 
 func (e *env) ok(err error) {
