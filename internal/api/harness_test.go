@@ -47,8 +47,8 @@ func open(t testing.TB, with ...func(*engine.Options)) *site {
 }
 
 // onBoth runs a test over each of the stores.
-func onBoth(t *testing.T, f func(t *testing.T, s *site)) {
-	t.Run("SQLite", func(t *testing.T) { f(t, open(t)) })
+func onBoth(t *testing.T, f func(t *testing.T, s *site), with ...func(*engine.Options)) {
+	t.Run("SQLite", func(t *testing.T) { f(t, open(t, with...)) })
 	t.Run("PostgreSQL", func(t *testing.T) {
 		dsn := pgserver.Copy(t, "migrated", func(dsn string) error {
 			store, err := postgres.Open(t.Context(), dsn, postgres.Options{})
@@ -61,7 +61,7 @@ func onBoth(t *testing.T, f func(t *testing.T, s *site)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f(t, openOn(t, store))
+		f(t, openOn(t, store, with...))
 	})
 }
 

@@ -70,8 +70,9 @@ func (s *site) publishCloud(body string) string {
 	return a.field("id").(string)
 }
 
-func TestSentinelWebhook(t *testing.T) {
-	s := open(t)
+func TestSentinelWebhook(t *testing.T) { onBoth(t, testSentinelWebhook) }
+
+func testSentinelWebhook(t *testing.T, s *site) {
 	r := receivertest.New(t, callback(200))
 	id := s.sentinel(webhookSpec(r.URL, `"label":"mine","group":"g",`))
 	first := r.Wait(t, 1)[0]
@@ -218,8 +219,10 @@ func TestSentinelChallengeFails(t *testing.T) {
 
 func TestSentinelNewSecret(t *testing.T) {
 	now := time.Now()
-	clock := func() time.Time { return now }
-	s := open(t, func(o *engine.Options) { o.Now = clock })
+	onBoth(t, func(t *testing.T, s *site) { testSentinelNewSecret(t, s, &now) }, func(o *engine.Options) { o.Now = func() time.Time { return now } })
+}
+
+func testSentinelNewSecret(t *testing.T, s *site, now *time.Time) {
 	r := receivertest.New(t, callback(200))
 	id := s.sentinel(webhookSpec(r.URL, ``))
 	s.sentinel(webhookSpec(r.URL, ``)) // the same callback and secret: no second challenge
@@ -246,7 +249,7 @@ func TestSentinelNewSecret(t *testing.T) {
 	if !signedWith(t, last, otherSecret) || !signedWith(t, last, sentinelSecret) {
 		t.Errorf("within the window: %v", last.Header)
 	}
-	now = now.Add(10 * time.Minute)
+	*now = now.Add(10 * time.Minute)
 	s.admin("POST", "/v1/webhooks/"+id+"/test", "")
 	last = r.Requests()[n+2]
 	if !signedWith(t, last, otherSecret) || signedWith(t, last, sentinelSecret) {
@@ -303,8 +306,9 @@ func TestSentinelRefused(t *testing.T) {
 	a.refused(403, surehook.Forbidden, "")
 }
 
-func TestSentinelScopes(t *testing.T) {
-	s := open(t)
+func TestSentinelScopes(t *testing.T) { onBoth(t, testSentinelScopes) }
+
+func testSentinelScopes(t *testing.T, s *site) {
 	r := receivertest.New(t, callback(200))
 	acme, globex := s.key("acme", surehook.PermWebhooksManage, surehook.PermRead, surehook.PermEventsWrite), s.key("globex", surehook.PermWebhooksManage, surehook.PermRead)
 	a := s.do(acme, "POST", "/sentinels", webhookSpec(r.URL, ``))
@@ -343,8 +347,9 @@ func TestSentinelScopes(t *testing.T) {
 	}
 }
 
-func TestSentinelEnds(t *testing.T) {
-	s := open(t)
+func TestSentinelEnds(t *testing.T) { onBoth(t, testSentinelEnds) }
+
+func testSentinelEnds(t *testing.T, s *site) {
 	r := receivertest.New(t, callback(200))
 	counted := s.sentinel(strings.Replace(webhookSpec(r.URL, ``), `{"kind":"never"}`, `{"kind":"count","n":2}`, 1))
 	watched := s.sentinel(strings.Replace(webhookSpec(r.URL, ``), `"github:o/r*"`, `"github:o/r#7","types":["github.check_suite.*"]`, 1))
@@ -362,7 +367,7 @@ func TestSentinelEnds(t *testing.T) {
 	}
 	s.admin("PATCH", "/sentinels/"+counted, `{"status":"paused"}`).refused(409, surehook.Conflict, "")
 	s.until("what was matched is delivered", func() bool { return len(r.Requests()) == 1+2+4 })
-	soon := s.sentinel(strings.Replace(webhookSpec(r.URL, ``), `{"kind":"never"}`, fmt.Sprintf(`{"kind":"at","ms":%d}`, time.Now().Add(300*time.Millisecond).UnixMilli()), 1))
+	soon := s.sentinel(strings.Replace(webhookSpec(r.URL, ``), `{"kind":"never"}`, fmt.Sprintf(`{"kind":"at","ms":%d}`, time.Now().Add(200*time.Millisecond).UnixMilli()), 1))
 	s.until("its time is over", func() bool { return s.admin("GET", "/sentinels/"+soon, "").field("status") == "expired" })
 	if a := s.admin("GET", "/sentinels?status=expired", ""); !strings.Contains(string(a.Raw), soon) || !strings.Contains(string(a.Raw), counted) {
 		t.Errorf("%s", a.Raw)
