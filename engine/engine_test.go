@@ -213,8 +213,9 @@ func TestG03_ReplayTakesTheScheduledRetryOver(t *testing.T) {
 }
 
 // G-08: what can't be replayed is refused, and nothing of it queued.
-func TestG08_ReplaysThatCantBe(t *testing.T) {
-	b := start(t)
+func TestG08_ReplaysThatCantBe(t *testing.T) { both(t, testG08_ReplaysThatCantBe) }
+
+func testG08_ReplaysThatCantBe(t *testing.T, b *bed) {
 	r := receivertest.New(t, nil)
 	ep, _ := b.hook(r, func(w *engine.Webhook) { w.EventTypes = []string{"a"} })
 	other := b.publish("b", "1")
@@ -244,7 +245,10 @@ func TestG08_ReplaysThatCantBe(t *testing.T) {
 // ends visibly, and nothing is asked again.
 func TestD15_GoneDisablesAndEndsWhatIsDue(t *testing.T) {
 	notices := make(chan engine.Notice, 1)
-	b := start(t, func(o *engine.Options) { o.Notify = func(n engine.Notice) { notices <- n } })
+	both(t, func(t *testing.T, b *bed) { testD15_Gone(t, b, notices) }, func(o *engine.Options) { o.Notify = func(n engine.Notice) { notices <- n } })
+}
+
+func testD15_Gone(t *testing.T, b *bed, notices <-chan engine.Notice) {
 	gate := make(chan struct{})
 	r := receivertest.New(t, always(receivertest.Answer{Status: 410, Gate: gate}))
 	watcher := receivertest.New(t, nil)

@@ -16,7 +16,6 @@ import (
 	"github.com/surehook/surehook/engine"
 	"github.com/surehook/surehook/internal/receivertest"
 	"github.com/surehook/surehook/store/postgres"
-	"github.com/surehook/surehook/store/sqlite"
 )
 
 // follower is a function that events are handed to.
@@ -43,10 +42,12 @@ func (f *follower) ids() (out []string) {
 
 // Whichever way an event comes, it is handed over once its deliveries are queued,
 // and with what it got at its acceptance.
-func TestHandoffSeesWhatIsFannedOut(t *testing.T) {
+func TestHandoffSeesWhatIsFannedOut(t *testing.T) { onBoth(t, testHandoffSees) }
+
+func testHandoffSees(t *testing.T, dsn string) {
 	f := &follower{}
 	var b *bed
-	b = start(t, func(o *engine.Options) {
+	b = prepare(t, func(o *engine.Options) {
 		o.Handoff = func(ctx context.Context, ev surehook.Event) error {
 			if ev.Type == "a" {
 				if n := len(b.deliveries(ev.ID)); n != 1 {
@@ -56,6 +57,8 @@ func TestHandoffSeesWhatIsFannedOut(t *testing.T) {
 			return f.handoff(ctx, ev)
 		}
 	})
+	b.dsn = dsn
+	b.open()
 	r := receivertest.New(t, always(receivertest.Answer{Status: 410}))
 	ep, _ := b.hook(r, func(w *engine.Webhook) { w.EventTypes = []string{"a"} })
 	if _, err := b.TestWebhook(t.Context(), ep.ID, engine.Actor{}); err != nil {
@@ -71,13 +74,7 @@ func TestHandoffSeesWhatIsFannedOut(t *testing.T) {
 	publish("nobodys", "b") // a repeat
 	publish("somebodys", "a")
 	b.until("webhook.disabled was fanned out too", func() bool { return len(f.ids()) == 3 })
-	err := b.store.(*sqlite.Store).Tx(t.Context(), func(tx *sqlite.Tx) error {
-		_, err := tx.Enqueue(surehook.Event{ID: "outbox", Type: "c", Tenant: "acme", Owner: "box", Data: []byte("1")})
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.enqueue(surehook.Event{ID: "outbox", Type: "c", Tenant: "acme", Owner: "box", Data: []byte("1")})
 	b.until("the outbox's", func() bool { return len(f.ids()) == 4 })
 	ids := f.ids()
 	if disabled := f.seen[2]; !slices.Equal([]string{ids[0], ids[1], ids[3]}, []string{"nobodys", "somebodys", "outbox"}) || disabled.Type != surehook.TypeDisabled {
@@ -95,16 +92,20 @@ func TestHandoffSeesWhatIsFannedOut(t *testing.T) {
 
 // A function that hangs costs the hand-offs for which there is no room, and
 // nothing else: not even a stop waits longer than it may.
-func TestHandoffThatHangsDelaysNothing(t *testing.T) {
+func TestHandoffThatHangsDelaysNothing(t *testing.T) { onBoth(t, testHandoffThatHangs) }
+
+func testHandoffThatHangs(t *testing.T, dsn string) {
 	const waiting, more = 1024, 7 // what is kept, and what there is no room for
 	entered, release := make(chan string, 1), make(chan struct{})
-	b := start(t, func(o *engine.Options) {
+	b := prepare(t, func(o *engine.Options) {
 		o.Handoff = func(_ context.Context, ev surehook.Event) error {
 			entered <- ev.ID
 			<-release
 			return nil
 		}
 	})
+	b.dsn = dsn
+	b.open()
 	r := receivertest.New(t, nil)
 	b.hook(r)
 	first := b.publish("a", "0").ID
@@ -176,15 +177,19 @@ func TestHandoffThatFails(t *testing.T) {
 }
 
 // A stop hands over what waits.
-func TestStopHandsOver(t *testing.T) {
+func TestStopHandsOver(t *testing.T) { onBoth(t, testStopHandsOver) }
+
+func testStopHandsOver(t *testing.T, dsn string) {
 	f := &follower{}
 	gate := make(chan struct{})
-	b := start(t, func(o *engine.Options) {
+	b := prepare(t, func(o *engine.Options) {
 		o.Handoff = func(ctx context.Context, ev surehook.Event) error {
 			<-gate
 			return f.handoff(ctx, ev)
 		}
 	})
+	b.dsn = dsn
+	b.open()
 	for range 100 {
 		b.publish("a", "1")
 	}
@@ -195,7 +200,9 @@ func TestStopHandsOver(t *testing.T) {
 }
 
 // The end of a wide fan-out is when all its deliveries are queued.
-func TestHandoffFollowsAWideFanOut(t *testing.T) {
+func TestHandoffFollowsAWideFanOut(t *testing.T) { onBoth(t, testHandoffFollows) }
+
+func testHandoffFollows(t *testing.T, dsn string) {
 	f := &follower{}
 	var b *bed
 	const endpoints = 12
@@ -207,7 +214,7 @@ func TestHandoffFollowsAWideFanOut(t *testing.T) {
 			return f.handoff(ctx, ev)
 		}
 	})
-	b.wrap = func(s surehook.Store) surehook.Store { return narrow{s} }
+	b.dsn, b.wrap = dsn, func(s surehook.Store) surehook.Store { return narrow{s} }
 	b.open()
 	r := receivertest.New(t, nil)
 	for range endpoints {

@@ -74,8 +74,9 @@ func TestF10_DisablingIsVisible(t *testing.T) {
 
 // F-04: many attempts that fail at once disable once, count what there were, and
 // tell once.
-func TestF04_ManyReportersDisableOnce(t *testing.T) {
-	b := start(t)
+func TestF04_ManyReportersDisableOnce(t *testing.T) { both(t, testF04_ManyReportersDisableOnce) }
+
+func testF04_ManyReportersDisableOnce(t *testing.T, b *bed) {
 	gate := make(chan struct{})
 	r := receivertest.New(t, always(receivertest.Answer{Status: 410, Gate: gate}))
 	watcher := receivertest.New(t, nil)
@@ -99,8 +100,9 @@ func TestF04_ManyReportersDisableOnce(t *testing.T) {
 }
 
 // S-05, S-06: watchers of disablings that fail themselves don't set off others.
-func TestS05_DisablingsDontLoop(t *testing.T) {
-	b := start(t)
+func TestS05_DisablingsDontLoop(t *testing.T) { both(t, testS05_DisablingsDontLoop) }
+
+func testS05_DisablingsDontLoop(t *testing.T, b *bed) {
 	var watchers []*receivertest.Receiver
 	for range 5 {
 		w := receivertest.New(t, always(receivertest.Answer{Status: 410}))
@@ -133,7 +135,10 @@ func TestS05_DisablingsDontLoop(t *testing.T) {
 // G-06: what comes while an endpoint is disabled isn't queued, doesn't flood it
 // later, and can be replayed.
 func TestG06_EventsForADisabledEndpointCanBeReplayed(t *testing.T) {
-	b := start(t)
+	both(t, testG06_EventsForADisabledEndpointCanBeReplayed)
+}
+
+func testG06_EventsForADisabledEndpointCanBeReplayed(t *testing.T, b *bed) {
 	r := receivertest.New(t, nil)
 	ep, _ := b.hook(r)
 	since := b.now().Add(-time.Second)
@@ -164,8 +169,9 @@ func set(t *testing.T, b *bed, ep *surehook.Endpoint, on bool) {
 
 // G-07: what is due while the endpoint is disabled becomes a dead letter, what is
 // due later goes on, whenever the event came.
-func TestG07_OneRuleAroundADisabling(t *testing.T) {
-	b := start(t)
+func TestG07_OneRuleAroundADisabling(t *testing.T) { both(t, testG07_OneRuleAroundADisabling) }
+
+func testG07_OneRuleAroundADisabling(t *testing.T, b *bed) {
 	r := receivertest.New(t, fails(2, 500))
 	early, _ := b.hook(r, func(w *engine.Webhook) { w.EventTypes = []string{"early"}; w.Limits.Waits = []time.Duration{time.Hour} })
 	late, _ := b.hook(r, func(w *engine.Webhook) {
@@ -217,8 +223,9 @@ func TestR04_PendingDeliveriesOfAnUnsubscribedTypeAreFinished(t *testing.T) {
 }
 
 // Deleting an endpoint ends what is in flight by itself, and nothing follows.
-func TestDeletedWhileAttemptsAreInFlight(t *testing.T) {
-	b := start(t)
+func TestDeletedWhileAttemptsAreInFlight(t *testing.T) { both(t, testDeletedWhileAttemptsAreInFlight) }
+
+func testDeletedWhileAttemptsAreInFlight(t *testing.T, b *bed) {
 	gate := make(chan struct{})
 	r := receivertest.New(t, always(receivertest.Answer{Status: 500, Gate: gate}))
 	ep, _ := b.hook(r, func(w *engine.Webhook) { w.Limits.Concurrency = 4 })

@@ -257,7 +257,7 @@ func TestOutboxAndYoungerEndpoints(t *testing.T) {
 // heard is a store whose outbox looks empty until a notice of it has come: a poll
 // alone finds nothing there.
 type heard struct {
-	*postgres.Store
+	surehook.Store
 	notice *atomic.Bool
 }
 
@@ -298,6 +298,19 @@ func TestOutboxWakesTheFanOut(t *testing.T) {
 	for i := range 10 {
 		b.waitAsleep(conn) // which it is when it has found nothing
 		b.end(b.begin(conn, fmt.Sprint("event-", i), "").Commit(t.Context()))
+		r.Wait(t, i+1)
+	}
+}
+
+// So it is in one process, where a transaction tells of itself.
+func TestOutboxOnSQLiteWakesTheFanOut(t *testing.T) {
+	b := prepare(t)
+	b.wrap = func(s surehook.Store) surehook.Store { return heard{s, &atomic.Bool{}} }
+	b.open()
+	r := receivertest.New(t, nil)
+	b.hook(r)
+	for i := range 3 {
+		b.enqueue(surehook.Event{Type: "a", Data: []byte(`1`)})
 		r.Wait(t, i+1)
 	}
 }

@@ -210,8 +210,9 @@ func checkV1a(t *testing.T, r receivertest.Request, publics ...string) {
 
 // Profiles that there aren't are refused, as are those that only the operator's own
 // files may name, wherever they come from; and rotation keeps to the profile's bounds.
-func TestProfilesAndTheirBounds(t *testing.T) {
-	b := start(t)
+func TestProfilesAndTheirBounds(t *testing.T) { both(t, testProfilesAndTheirBounds) }
+
+func testProfilesAndTheirBounds(t *testing.T, b *bed) {
 	r := receivertest.New(t, nil)
 	for _, name := range []string{"Sentinel", "Standard", "x"} {
 		_, _, err := b.CreateWebhook(t.Context(), engine.Webhook{URL: r.URL, Profile: name}, engine.Actor{})

@@ -137,7 +137,7 @@ func (s *script) suspend(from, to float64) {
 	}
 	s.on(from, put(true))
 	for d := from; d < to; d++ {
-		s.on(d+0.5, func() { time.Sleep(61 * time.Second) }) //nolint:forbidigo // the engine looks each minute, by the clock of the bubble
+		s.on(d+0.5, func() { s.sleep(61 * time.Second) }) // the engine looks each minute
 	}
 	s.on(to, put(false))
 }
@@ -186,27 +186,31 @@ func TestAYear(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a year takes two minutes under the race detector; it runs whole without")
 	}
-	synctest.Test(t, func(t *testing.T) {
-		y := newYearsWorld(t)
-		s := &script{year: y}
-		s.course()
-		slices.SortStableFunc(s.acts, func(a, b act) int { return a.at.Compare(b.at) })
-		for _, a := range s.acts {
-			y.live(a.at)
-			a.do()
-		}
-		y.live(y.now().Add(longest))
-		y.check()
-		y.close()
-		y.net.wg.Wait()
-		if len(y.events) != 365*daily {
-			t.Errorf("%d events", len(y.events))
-		}
-		if y.musts < 4000 || y.mustnts[surehook.Connect] == 0 || y.mustnts[surehook.EventUnavailable] < 20 {
-			t.Errorf("the model is sure of %d arrivals and of deaths %v: that is too little", y.musts, y.mustnts)
-		}
-		t.Log(y.sum(), y.musts, y.mustnts)
+	onBoth(t, func(t *testing.T, dsn string) {
+		synctest.Test(t, func(t *testing.T) { aYear(t, dsn) })
 	})
+}
+
+func aYear(t *testing.T, dsn string) {
+	y := newYearsWorld(t, dsn)
+	s := &script{year: y}
+	s.course()
+	slices.SortStableFunc(s.acts, func(a, b act) int { return a.at.Compare(b.at) })
+	for _, a := range s.acts {
+		y.live(a.at)
+		a.do()
+	}
+	y.live(y.now().Add(longest))
+	y.check()
+	y.close()
+	y.net.wg.Wait()
+	if len(y.events) != 365*daily {
+		t.Errorf("%d events", len(y.events))
+	}
+	if y.musts < 4000 || y.mustnts[surehook.Connect] == 0 || y.mustnts[surehook.EventUnavailable] < 20 {
+		t.Errorf("the model is sure of %d arrivals and of deaths %v: that is too little", y.musts, y.mustnts)
+	}
+	t.Log(y.sum(), y.musts, y.mustnts)
 }
 
 // sum says what the year had.

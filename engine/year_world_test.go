@@ -13,18 +13,22 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/surehook/surehook"
 	"github.com/surehook/surehook/engine"
+	"github.com/surehook/surehook/store/postgres"
 	"github.com/surehook/surehook/store/sqlite"
 )
 
-// year is a tenant's year: an engine on a file, receivers in memory, a clock that
-// is moved, and a model that knows what must be so.
+// year is a tenant's year: an engine on one of the stores, receivers in memory, a
+// clock that is moved, and a model that knows what must be so.
 type year struct {
 	*engine.Engine
 	t     *testing.T
-	path  string
-	store *sqlite.Store
+	path  string // of the file, unless there is a database
+	db    *pgx.Conn
+	store surehook.Store
 	net   *internet
 	rand  *rand.Rand // the script's
 
@@ -32,6 +36,9 @@ type year struct {
 	jit   *rand.Rand    // the engine's
 	ahead time.Duration // of the bubble's clock
 	watch func(surehook.Change)
+
+	setting sync.Mutex
+	set     int64 // the database's clock
 
 	hooks  []*hook
 	events []*happened
@@ -81,10 +88,14 @@ type happened struct {
 
 var newYear = time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
 
-func newYearsWorld(t *testing.T) *year {
+// newYearsWorld begins the year, in the database at dsn or in a file.
+func newYearsWorld(t *testing.T, dsn string) *year {
 	y := &year{t: t, path: filepath.Join(t.TempDir(), "year.db"), rand: rand.New(rand.NewPCG(2027, 1)), jit: rand.New(rand.NewPCG(2027, 2)), owners: map[string]int64{}}
 	y.ahead = time.Until(newYear)
 	y.net = newInternet(y.now)
+	if dsn != "" {
+		y.connect(dsn)
+	}
 	y.open()
 	err := y.PutPartner(t.Context(), &surehook.Partner{ID: "north"}, engine.Actor{})
 	err = errors.Join(err, y.PutTenant(t.Context(), &surehook.Tenant{ID: "acme", Partner: "north"}, "tenant.create", engine.Actor{}))
@@ -106,9 +117,10 @@ func (y *year) now() time.Time {
 	return time.Now().Add(y.ahead)
 }
 
-// listened is a store that the year can speak for.
+// listened is a store that the year can speak for, and whose clock is the year's in
+// all that the engine asks by itself.
 type listened struct {
-	*sqlite.Store
+	surehook.Store
 	y *year
 }
 
@@ -119,10 +131,83 @@ func (l listened) Watch(f func(surehook.Change)) {
 	l.Store.Watch(f)
 }
 
+func (l listened) Append(ctx context.Context, version int64, items []surehook.Append) ([]surehook.Appended, error) {
+	l.y.tell()
+	return l.Store.Append(ctx, version, items)
+}
+
+func (l listened) Outbox(ctx context.Context, limit int) ([]surehook.OutboxEvent, error) {
+	l.y.tell()
+	return l.Store.Outbox(ctx, limit)
+}
+
+func (l listened) Record(ctx context.Context, outcomes []surehook.Outcome, rules map[int64]surehook.HealthRule) (surehook.Recorded, error) {
+	l.y.tell()
+	return l.Store.Record(ctx, outcomes, rules)
+}
+
+func (l listened) Claim(ctx context.Context, endpoint int64, limit, most int) (surehook.Claim, error) {
+	l.y.tell()
+	return l.Store.Claim(ctx, endpoint, limit, most)
+}
+
+func (l listened) End(ctx context.Context, endpoint int64, code surehook.Code, dueOnly, letters bool, limit int) (int, error) {
+	l.y.tell()
+	return l.Store.End(ctx, endpoint, code, dueOnly, letters, limit)
+}
+
+func (l listened) Expire(ctx context.Context, endpoint int64, w surehook.Window, after surehook.Place, limit int) (int, surehook.Place, error) {
+	l.y.tell()
+	return l.Store.Expire(ctx, endpoint, w, after, limit)
+}
+
+// connect takes a database, whose clock stands from then on where it was last put.
+// A sequence keeps it, for those are the same in every snapshot.
+func (y *year) connect(dsn string) {
+	var err error
+	if y.db, err = pgx.Connect(y.t.Context(), dsn); err != nil {
+		y.t.Fatal(err)
+	}
+	if _, err := y.db.Exec(y.t.Context(), `CREATE SEQUENCE surehook.year;
+		CREATE OR REPLACE FUNCTION surehook.clock() RETURNS bigint LANGUAGE sql VOLATILE AS 'SELECT last_value FROM surehook.year'`); err != nil {
+		y.t.Fatal(err)
+	}
+}
+
+// tell puts the database's clock to the year's.
+func (y *year) tell() {
+	if y.db == nil {
+		return
+	}
+	y.setting.Lock()
+	defer y.setting.Unlock()
+	ms := y.now().UnixMilli()
+	if ms == y.set {
+		return
+	}
+	if _, err := y.db.Exec(context.Background(), `SELECT setval('surehook.year', $1)`, ms); err != nil {
+		y.t.Error(err)
+	}
+	y.set = ms
+}
+
+// openStore opens the store. Nobody can be told anything by the database here, for
+// whoever waits for a connection keeps the bubble's clock from moving; and no lease
+// runs out by a leap.
+func (y *year) openStore() (err error) {
+	if y.db == nil {
+		y.store, err = sqlite.Open(y.t.Context(), y.path, sqlite.Options{Now: y.now, Sync: sqlite.Normal})
+		return err
+	}
+	y.tell()
+	y.store, err = postgres.Open(y.t.Context(), y.db.Config().ConnString(), postgres.Options{ListenDSN: "none", Lease: 100 * 365 * day})
+	return err
+}
+
 func (y *year) open() {
 	y.t.Helper()
-	var err error
-	if y.store, err = sqlite.Open(y.t.Context(), y.path, sqlite.Options{Now: y.now, Sync: sqlite.Normal}); err != nil {
+	err := y.openStore()
+	if err != nil {
 		y.t.Fatal(err)
 	}
 	y.Engine, err = engine.New(engine.Options{Store: listened{y.store, y}, MasterKeys: [][]byte{masterKey}, Now: y.now, Dial: y.net.dial,
@@ -171,6 +256,7 @@ func (y *year) to(at time.Time) {
 		y.mu.Lock()
 		y.ahead += d
 		y.mu.Unlock()
+		y.tell()
 	}
 	c := surehook.Change{Outbox: true, Rows: true}
 	for _, h := range y.hooks {
@@ -178,6 +264,12 @@ func (y *year) to(at time.Time) {
 	}
 	y.watch(c)
 	synctest.Wait()
+}
+
+// sleep lets the time pass by which the engine's timers go.
+func (y *year) sleep(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // in the bubble it moves the clock
+	y.tell()
 }
 
 // settle lets what is due be attempted: in a moment where receivers are well,
@@ -189,7 +281,7 @@ func (y *year) settle() {
 		if !y.busy() {
 			return
 		}
-		time.Sleep(500 * time.Millisecond) //nolint:forbidigo // in the bubble it moves the clock
+		y.sleep(500 * time.Millisecond)
 		synctest.Wait()
 	}
 	y.t.Fatalf("%s: it doesn't come to rest", y.now())
