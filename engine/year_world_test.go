@@ -31,6 +31,7 @@ type year struct {
 	store surehook.Store
 	net   *internet
 	rand  *rand.Rand // the script's
+	daily int        // events
 
 	mu    sync.Mutex
 	jit   *rand.Rand    // the engine's
@@ -61,6 +62,7 @@ type hook struct {
 	secrets []secretTime
 	off     []span // when it was disabled
 	faults  []span
+	views   map[string]surehook.DeliveryView // at the end, by event
 
 	suspended []span
 }
@@ -90,13 +92,15 @@ var newYear = time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // newYearsWorld begins the year, in the database at dsn or in a file.
 func newYearsWorld(t *testing.T, dsn string) *year {
-	y := &year{t: t, path: filepath.Join(t.TempDir(), "year.db"), rand: rand.New(rand.NewPCG(2027, 1)), jit: rand.New(rand.NewPCG(2027, 2)), owners: map[string]int64{}}
+	y := &year{t: t, path: filepath.Join(t.TempDir(), "year.db"), daily: 3, rand: rand.New(rand.NewPCG(2027, 1)), jit: rand.New(rand.NewPCG(2027, 2)), owners: map[string]int64{}}
 	y.ahead = time.Until(newYear)
 	y.net = newInternet(y.now)
 	if dsn != "" {
 		y.connect(dsn)
+		y.daily = 2
 	}
 	y.open()
+	t.Cleanup(func() { y.close(); y.net.wg.Wait() })
 	err := y.PutPartner(t.Context(), &surehook.Partner{ID: "north"}, engine.Actor{})
 	err = errors.Join(err, y.PutTenant(t.Context(), &surehook.Tenant{ID: "acme", Partner: "north"}, "tenant.create", engine.Actor{}))
 	if err != nil {
@@ -200,7 +204,7 @@ func (y *year) openStore() (err error) {
 		return err
 	}
 	y.tell()
-	y.store, err = postgres.Open(y.t.Context(), y.db.Config().ConnString(), postgres.Options{ListenDSN: "none", Lease: 100 * 365 * day})
+	y.store, err = postgres.Open(y.t.Context(), y.db.Config().ConnString(), postgres.Options{ListenDSN: "none", Lease: 50 * 365 * day, MaxConns: 3})
 	return err
 }
 
@@ -258,9 +262,15 @@ func (y *year) to(at time.Time) {
 		y.mu.Unlock()
 		y.tell()
 	}
-	c := surehook.Change{Outbox: true, Rows: true}
-	for _, h := range y.hooks {
-		c.Endpoints = append(c.Endpoints, h.ep.Key)
+	var c surehook.Change
+	due, err := y.store.Due(y.t.Context())
+	if err != nil {
+		y.t.Fatal(err)
+	}
+	for _, d := range due {
+		if !d.Due.After(at) {
+			c.Endpoints = append(c.Endpoints, d.EndpointKey)
+		}
 	}
 	y.watch(c)
 	synctest.Wait()
