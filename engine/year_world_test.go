@@ -173,7 +173,7 @@ func (y *year) connect(dsn string) {
 		y.t.Fatal(err)
 	}
 	if _, err := y.db.Exec(y.t.Context(), `CREATE SEQUENCE surehook.year;
-		CREATE OR REPLACE FUNCTION surehook.clock() RETURNS bigint LANGUAGE sql VOLATILE AS 'SELECT last_value FROM surehook.year'`); err != nil {
+		CREATE OR REPLACE FUNCTION surehook.clock() RETURNS bigint LANGUAGE sql VOLATILE AS $$SELECT pg_sequence_last_value('surehook.year')$$`); err != nil {
 		y.t.Fatal(err)
 	}
 }
@@ -287,11 +287,11 @@ func (y *year) sleep(d time.Duration) {
 func (y *year) settle() {
 	y.t.Helper()
 	synctest.Wait()
-	for range 4000 {
+	for range 1000 {
 		if !y.busy() {
 			return
 		}
-		y.sleep(500 * time.Millisecond)
+		y.sleep(2 * time.Second)
 		synctest.Wait()
 	}
 	y.t.Fatalf("%s: it doesn't come to rest", y.now())
