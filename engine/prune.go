@@ -8,9 +8,8 @@ import (
 
 const (
 	pruneEvery   = time.Minute
-	tenantsEvery = time.Hour             // of tenants with days of their own, unless those change here
-	pruneStep    = 500                   // events in one transaction
-	prunePause   = 20 * time.Millisecond // between two, so that nobody waits long
+	tenantsEvery = time.Hour // of tenants with days of their own, unless those change here
+	pruneStep    = 500       // events in one transaction, at most
 )
 
 // pruneLoop removes events past retention, in small steps. Of several nodes the
@@ -70,10 +69,12 @@ func (e *Engine) pruneTenants() {
 	}
 }
 
-// pruneSteps makes steps until there is nothing more to do.
+// pruneSteps makes steps until there is nothing more to do. Between two it rests for
+// as long as the last one took: longer, the more there is to do besides.
 func (e *Engine) pruneSteps(step func() (int64, bool, error)) (total int64, err error) {
 	for more := true; more && e.ctx.Err() == nil; {
 		var n int64
+		start := time.Now()
 		if n, more, err = step(); err != nil {
 			return total, err
 		}
@@ -83,7 +84,7 @@ func (e *Engine) pruneSteps(step func() (int64, bool, error)) (total int64, err 
 		}
 		select {
 		case <-e.ctx.Done():
-		case <-time.After(prunePause):
+		case <-time.After(time.Since(start)):
 		}
 	}
 	return total, nil

@@ -9,10 +9,15 @@ import (
 	"github.com/surehook/surehook"
 )
 
+// pruneMost bounds a step more than its caller does. Others wait for as long as it
+// takes, about a millisecond, and share its transaction.
+const pruneMost = 50
+
 // Prune implements surehook.Retention: the oldest events first, those of one
 // transaction. One that is being delivered right now stays until that is over.
 // What tenants keep for longer is looked at once, and then passed over.
 func (s *Store) Prune(_ context.Context, before time.Time, limit int) (int64, bool, error) {
+	limit = min(limit, pruneMost)
 	var n, from, to int64
 	var more bool
 	err := s.write(limit, func(c *conn) error {
@@ -71,6 +76,7 @@ func oldEvents(c *conn, from int64, before time.Time, limit int) (old []int64, s
 
 // PruneTenant implements surehook.Retention.
 func (s *Store) PruneTenant(_ context.Context, tenant string, before time.Time, limit int) (int64, bool, error) {
+	limit = min(limit, pruneMost)
 	var n int64
 	var more bool
 	err := s.write(limit, func(c *conn) error {

@@ -81,11 +81,11 @@ func grown(t *testing.T, n int) *Store {
 // and next to nothing when there is nothing to remove; nobody waits for a step for
 // longer than for others.
 func TestRetentionCostsWhatItRemoves(t *testing.T) {
-	const limit = 50
+	const limit = pruneMost
 	before := time.Now().Add(-24 * time.Hour)
 	prune := func(s *Store, want int64) int {
 		n, _ := steps(t, s, func() {
-			if n, _, err := s.Prune(t.Context(), before, limit); err != nil || n != want {
+			if n, _, err := s.Prune(t.Context(), before, 10*limit); err != nil || n != want {
 				t.Fatalf("%d events were removed, want %d, %v", n, want, err)
 			}
 		})
