@@ -91,7 +91,11 @@ type PullSessions interface {
 	OpenPullSession(ctx context.Context, s *PullSession, idle time.Duration, anew bool, a *AuditEntry) error
 	// PullSession gives the latest with an id in a scope.
 	PullSession(ctx context.Context, tenant, partner, id string) (*PullSession, error)
-	ListPullSessions(ctx context.Context, tenant, partner string, p Page) ([]*PullSession, error) // of the scope, newest first
+	// PullSessionOf gives the one that an inbox is of.
+	PullSessionOf(ctx context.Context, inbox int64) (*PullSession, error)
+	// ListPullSessions lists, newest first, a tenant's, or a partner's and those of its
+	// tenants; for who sees all, all.
+	ListPullSessions(ctx context.Context, of Viewer, p Page) ([]*PullSession, error)
 	// IdlePullSessions lists sessions that live and weren't heard of for so long.
 	IdlePullSessions(ctx context.Context, idle time.Duration, limit int) ([]*PullSession, error)
 	// EndPullSession ends one that lives and wasn't heard of for so long, and disables the

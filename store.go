@@ -220,6 +220,7 @@ type EndpointFilter struct {
 	Platform bool   // endpoints of the platform scope alone
 	Enabled  *bool
 	Kind     EndpointKind
+	Inbox    int64 // where their events wait
 
 	// Of sentinels' endpoints alone.
 	Provider, Group, Session string

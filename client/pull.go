@@ -95,6 +95,8 @@ type Session struct {
 	SeenAt    string  `json:"seen_at"`
 	EndedAt   *string `json:"ended_at"`
 	EndReason *string `json:"end_reason"`
+
+	Inbox InboxState `json:"inbox"` // what waits for it
 }
 
 // OpenSession opens a session of the key's scope, or keeps it alive; anew begins
@@ -108,8 +110,8 @@ func (c *Client) Session(ctx context.Context, id string) (Session, error) {
 	return get[Session](ctx, c, "/v1/sessions/"+seg(id), nil)
 }
 
-// Sessions lists sessions, the newest first: a tenant's, or with none named those of
-// the key's scope.
+// Sessions lists sessions, the newest first: a tenant's, or with none named all that
+// the key sees.
 func (c *Client) Sessions(ctx context.Context, tenant string) iter.Seq2[Session, error] {
 	return pages[Session](ctx, c, "/v1/sessions", values("tenant_id", tenant), Page{})
 }

@@ -67,6 +67,8 @@ type Sentinel struct {
 	Target         SentinelTarget     `json:"target"`
 	Group          string             `json:"group,omitempty"`
 	Label          string             `json:"label,omitempty"`
+	TenantID       string             `json:"tenant_id,omitempty"` // whose it is; neither: the platform's
+	PartnerID      string             `json:"partner_id,omitempty"`
 	CreatedTs      int64              `json:"createdTs"`
 	EventCount     int64              `json:"eventCount"`
 	LastEventTs    int64              `json:"lastEventTs,omitempty"`

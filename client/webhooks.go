@@ -104,6 +104,9 @@ type Webhook struct {
 	PreviousSecretUntil *string           `json:"previous_secret_until"`
 	CreatedAt           string            `json:"created_at"`
 	UpdatedAt           string            `json:"updated_at"`
+	SessionID           *string           `json:"session_id"` // with target pull: in whose inbox its events wait
+	Urgency             string            `json:"urgency,omitempty"`
+	Inbox               *InboxState       `json:"inbox,omitempty"` // in lists, where it has its own
 	Secret              string            `json:"secret,omitempty"`
 }
 
@@ -135,12 +138,13 @@ type WebhookFilter struct {
 	TenantID, PartnerID string
 	Platform            bool
 	Enabled             string // "", "true" or "false"
+	SessionID           string // those that feed its inbox
 	Page
 }
 
 // Webhooks lists endpoints.
 func (c *Client) Webhooks(ctx context.Context, f WebhookFilter) iter.Seq2[Webhook, error] {
-	q := values("tenant_id", f.TenantID, "partner_id", f.PartnerID, "enabled", f.Enabled)
+	q := values("tenant_id", f.TenantID, "partner_id", f.PartnerID, "enabled", f.Enabled, "session_id", f.SessionID)
 	if f.Platform {
 		q.Set("scope", "platform")
 	}

@@ -164,6 +164,9 @@ func (s *server) docRows() []docRow {
 				continue
 			}
 			perm, _ := o.Metadata["permission"].(string)
+			if or, _ := o.Metadata["or"].(string); or != "" {
+				perm += " or " + or
+			}
 			row := docRow{Tag: o.Tags[0], Method: o.Method, Path: path, Summary: o.Summary, About: o.Description, Perm: perm}
 			for _, p := range o.Parameters {
 				if p.In == "query" {

@@ -90,10 +90,10 @@ func (s *server) pulls() {
 	route(s, op{method: "POST", path: "/v1/webhooks/{id}/ack", id: "ackEvents", tag: tag, perm: perm, summary: "Acknowledge events up to a cursor",
 		about: "They are delivered then. Doing it twice is fine."}, s.ackWebhook)
 	route(s, op{method: "GET", path: "/v1/webhooks/{id}/inbox", id: "getInbox", tag: tag, perm: surehook.PermRead, summary: "How full a webhook's inbox is"}, s.getInbox)
-	route(s, op{method: "GET", path: "/v1/sessions", id: "listSessions", tag: tag, perm: perm, summary: "List sessions, newest first"}, s.listSessions)
+	route(s, op{method: "GET", path: "/v1/sessions", id: "listSessions", tag: tag, perm: perm, or: surehook.PermRead, summary: "List sessions, newest first"}, s.listSessions)
 	route(s, op{method: "PUT", path: "/v1/sessions/{id}", id: "openSession", tag: tag, perm: perm, summary: "Open a session, or keep it alive",
 		about: "One that has ended is session_not_alive, unless anew is true: then another one begins."}, s.openSession)
-	route(s, op{method: "GET", path: "/v1/sessions/{id}", id: "getSession", tag: tag, perm: perm, summary: "Read a session"}, s.getSession)
+	route(s, op{method: "GET", path: "/v1/sessions/{id}", id: "getSession", tag: tag, perm: perm, or: surehook.PermRead, summary: "Read a session"}, s.getSession)
 	route(s, op{method: "DELETE", path: "/v1/sessions/{id}", id: "closeSession", tag: tag, perm: perm, status: http.StatusNoContent, summary: "Close a session",
 		about: "What wasn't pulled becomes dead letters, and what feeds it is disabled."}, s.closeSession)
 	route(s, op{method: "GET", path: "/v1/sessions/{id}/events", id: "pullSession", tag: tag, perm: perm, out: PullView{}, stream: true,
@@ -207,14 +207,32 @@ func (s *server) ackWebhook(ctx context.Context, c *call, in *ackWebhookIn) (*ac
 	return acked(s.e.Ack(ctx, in.ID, in.Body.Cursor))
 }
 
-type inboxOut struct {
-	Body struct {
-		Events   int64 `json:"events" doc:"That wait; those of the last moment may be missing"`
-		Bytes    int64 `json:"bytes" doc:"Of their data"`
-		OldestAt stamp `json:"oldest_at" doc:"When the first of them was accepted"`
-		Dropped  int64 `json:"dropped" doc:"Events that ever left it unread: retention, erasure, its bound"`
-	}
+// InboxView is how full an inbox is.
+type InboxView struct {
+	Events   int64 `json:"events" doc:"That wait; those of the last moment may be missing"`
+	Bytes    int64 `json:"bytes" doc:"Of their data"`
+	OldestAt stamp `json:"oldest_at" doc:"When the first of them was accepted"`
+	Dropped  int64 `json:"dropped" doc:"Events that ever left it unread: retention, erasure, its bound"`
 }
+
+func viewInbox(st surehook.InboxState) InboxView {
+	return InboxView{Events: st.Events, Bytes: st.Bytes, OldestAt: stamp(st.Oldest), Dropped: st.Dropped}
+}
+
+// inboxes tells how full some are, by key.
+func (s *server) inboxes(ctx context.Context, keys []int64) (map[int64]InboxView, error) {
+	out := make(map[int64]InboxView, len(keys))
+	if len(keys) == 0 {
+		return out, nil // with none, the store would give all
+	}
+	states, err := s.store.InboxStates(ctx, keys...)
+	for _, st := range states {
+		out[st.Inbox] = viewInbox(st)
+	}
+	return out, err
+}
+
+type inboxOut struct{ Body InboxView }
 
 func (s *server) getInbox(ctx context.Context, c *call, in *ByWebhook) (*inboxOut, error) {
 	if _, err := s.endpoint(ctx, c, in.ID); err != nil {
@@ -224,9 +242,7 @@ func (s *server) getInbox(ctx context.Context, c *call, in *ByWebhook) (*inboxOu
 	if err != nil {
 		return nil, err
 	}
-	out := &inboxOut{}
-	out.Body.Events, out.Body.Bytes, out.Body.OldestAt, out.Body.Dropped = st.Events, st.Bytes, stamp(st.Oldest), st.Dropped
-	return out, nil
+	return &inboxOut{viewInbox(st)}, nil
 }
 
 const toPull = "pull"

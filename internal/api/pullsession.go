@@ -17,28 +17,64 @@ type PullSessionView struct {
 	SeenAt    stamp  `json:"seen_at" doc:"When it was last heard of, to some seconds"`
 	EndedAt   stamp  `json:"ended_at"`
 	EndReason text   `json:"end_reason" doc:"closed, or idle"`
+
+	Inbox InboxView `json:"inbox" doc:"What waits for it"`
 }
 
-func viewPullSession(p *surehook.PullSession) PullSessionView {
+func viewPullSession(p *surehook.PullSession, in InboxView) PullSessionView {
 	return PullSessionView{ID: p.ID, TenantID: text(p.Tenant), PartnerID: text(p.Partner), Alive: p.EndedAt.IsZero(), CreatedAt: stamp(p.CreatedAt),
-		SeenAt: stamp(p.SeenAt), EndedAt: stamp(p.EndedAt), EndReason: text(p.EndReason)}
+		SeenAt: stamp(p.SeenAt), EndedAt: stamp(p.EndedAt), EndReason: text(p.EndReason), Inbox: in}
 }
 
 // BySession names a session, in the caller's scope or that of a tenant which it sees.
 type BySession struct {
 	ID       string `path:"id" maxLength:"200"`
 	TenantID string `query:"tenant_id" doc:"Whose; absent: that of the key's tenant or partner, or the platform's"`
+
+	PartnerID string `query:"partner_id" doc:"A partner whose own it is, for platform keys"`
 }
 
-func (s *server) sessionScope(c *call, tenant string) (engine.SessionScope, error) {
-	tenant, err := c.scope(tenant)
-	if err != nil || tenant != "" {
-		return engine.SessionScope{Tenant: tenant}, err
+func sessionScope(c *call, in BySession) (engine.SessionScope, error) {
+	tenant, err := c.scope(in.TenantID)
+	switch {
+	case err != nil:
+		return engine.SessionScope{}, err
+	case in.PartnerID == "":
+	case in.TenantID != "":
+		return engine.SessionScope{}, surehook.Invalid("partner_id", "can't be given beside tenant_id")
+	case c.platform():
+		return engine.SessionScope{Partner: in.PartnerID}, nil
+	case c.partner() != in.PartnerID:
+		return engine.SessionScope{}, &denied{required: surehook.PermAdmin, scope: "platform"}
+	}
+	if tenant != "" {
+		return engine.SessionScope{Tenant: tenant}, nil
 	}
 	return engine.SessionScope{Partner: c.partner()}, nil
 }
 
+func (s *server) pullSessionView(ctx context.Context, p *surehook.PullSession) (*pullSessionOut, error) {
+	inboxes, err := s.inboxes(ctx, []int64{p.Key})
+	if err != nil {
+		return nil, err
+	}
+	return &pullSessionOut{viewPullSession(p, inboxes[p.Key])}, nil
+}
+
 type pullSessionOut struct{ Body PullSessionView }
+
+// inboxOf finds a session's inbox.
+func (s *server) inboxOf(ctx context.Context, c *call, in BySession) (int64, error) {
+	of, err := sessionScope(c, in)
+	if err != nil {
+		return 0, err
+	}
+	p, err := s.store.PullSession(ctx, of.Tenant, of.Partner, in.ID)
+	if err != nil {
+		return 0, err
+	}
+	return p.Key, nil
+}
 
 type openSessionIn struct {
 	BySession
@@ -51,7 +87,7 @@ type SessionInput struct {
 }
 
 func (s *server) openSession(ctx context.Context, c *call, in *openSessionIn) (*pullSessionOut, error) {
-	of, err := s.sessionScope(c, in.TenantID)
+	of, err := sessionScope(c, in.BySession)
 	if err != nil {
 		return nil, err
 	}
@@ -59,11 +95,11 @@ func (s *server) openSession(ctx context.Context, c *call, in *openSessionIn) (*
 	if err != nil {
 		return nil, err
 	}
-	return &pullSessionOut{viewPullSession(p)}, nil
+	return s.pullSessionView(ctx, p)
 }
 
 func (s *server) getSession(ctx context.Context, c *call, in *BySession) (*pullSessionOut, error) {
-	of, err := s.sessionScope(c, in.TenantID)
+	of, err := sessionScope(c, *in)
 	if err != nil {
 		return nil, err
 	}
@@ -71,12 +107,12 @@ func (s *server) getSession(ctx context.Context, c *call, in *BySession) (*pullS
 	if err != nil {
 		return nil, err
 	}
-	return &pullSessionOut{viewPullSession(p)}, nil
+	return s.pullSessionView(ctx, p)
 }
 
 type sessionsIn struct {
 	Listing
-	TenantID string `query:"tenant_id" doc:"Whose; absent: those of the key's tenant or partner, or the platform's"`
+	TenantID string `query:"tenant_id" doc:"Whose; absent: all that the key sees"`
 }
 
 func (s *server) listSessions(ctx context.Context, c *call, in *sessionsIn) (*listOut[PullSessionView], error) {
@@ -84,20 +120,28 @@ func (s *server) listSessions(ctx context.Context, c *call, in *sessionsIn) (*li
 	if err != nil {
 		return nil, err
 	}
-	of, err := s.sessionScope(c, in.TenantID)
+	of := c.viewer()
+	if of.Tenant, err = c.scope(in.TenantID); err != nil {
+		return nil, err
+	}
+	rows, err := s.store.ListPullSessions(ctx, of, p)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.store.ListPullSessions(ctx, of.Tenant, of.Partner, p)
+	keys := make([]int64, len(rows))
+	for i, r := range rows {
+		keys[i] = r.Key
+	}
+	inboxes, err := s.inboxes(ctx, keys)
 	if err != nil {
 		return nil, err
 	}
 	return paged("sessions", p, rows, func(x *surehook.PullSession) int64 { return x.Key },
-		func(x *surehook.PullSession) (PullSessionView, bool) { return viewPullSession(x), true }), nil
+		func(x *surehook.PullSession) (PullSessionView, bool) { return viewPullSession(x, inboxes[x.Key]), true }), nil
 }
 
 func (s *server) closeSession(ctx context.Context, c *call, in *BySession) (*none, error) {
-	of, err := s.sessionScope(c, in.TenantID)
+	of, err := sessionScope(c, *in)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +154,7 @@ type pullSessionIn struct {
 }
 
 func (s *server) pullSession(ctx context.Context, c *call, in *pullSessionIn) (*pullOut, error) {
-	of, err := s.sessionScope(c, in.TenantID)
+	of, err := sessionScope(c, in.BySession)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +174,7 @@ type ackSessionIn struct {
 }
 
 func (s *server) ackSession(ctx context.Context, c *call, in *ackSessionIn) (*ackedOut, error) {
-	of, err := s.sessionScope(c, in.TenantID)
+	of, err := sessionScope(c, in.BySession)
 	if err != nil {
 		return nil, err
 	}

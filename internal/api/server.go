@@ -225,7 +225,8 @@ func (s *server) authenticated(ctx huma.Context, next func(huma.Context)) {
 		s.fail(w, id, err)
 		return
 	}
-	if perm, _ := ctx.Operation().Metadata["permission"].(string); !c.may(perm) {
+	perm, _ := ctx.Operation().Metadata["permission"].(string)
+	if or, _ := ctx.Operation().Metadata["or"].(string); !c.may(perm) && !c.may(or) {
 		s.fail(w, id, &denied{required: perm})
 		return
 	}
@@ -253,8 +254,9 @@ type op struct {
 	method, path, id, tag string
 	summary, about        string
 	perm                  string
-	platform              bool // a tenant's or a partner's key isn't enough
-	partner               bool // with platform: a partner's is
+	or                    string // another permission that is enough; mostly empty
+	platform              bool   // a tenant's or a partner's key isn't enough
+	partner               bool   // with platform: a partner's is
 	status                int
 	also                  map[string]any // of a raw route: other media types that it takes
 	out                   any            // the answer, where the handler writes its bytes itself
@@ -265,8 +267,11 @@ type op struct {
 func route[I, O any](s *server, o op, h func(context.Context, *call, *I) (*O, error)) {
 	operation := huma.Operation{Method: o.method, Path: o.path, OperationID: o.id, Tags: []string{o.tag}, Summary: o.summary,
 		Description: o.about, DefaultStatus: o.status, MaxBodyBytes: maxBody, BodyReadTimeout: 30 * time.Second,
-		Metadata: map[string]any{"permission": o.perm, "platform": o.platform, "partner": o.partner},
+		Metadata: map[string]any{"permission": o.perm, "or": o.or, "platform": o.platform, "partner": o.partner},
 		Security: []map[string][]string{{"key": {o.perm}}}}
+	if o.or != "" {
+		operation.Security = append(operation.Security, map[string][]string{"key": {o.or}})
+	}
 	if o.out != nil {
 		operation.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{
 			"application/json": {Schema: s.api.OpenAPI().Components.Schemas.Schema(reflect.TypeOf(o.out), true, o.id)}}}}

@@ -106,6 +106,9 @@ type WebhookView struct {
 	PreviousSecretUntil stamp             `json:"previous_secret_until" doc:"A rotated secret signs beside the new one until then"`
 	CreatedAt           stamp             `json:"created_at"`
 	UpdatedAt           stamp             `json:"updated_at"`
+	SessionID           text              `json:"session_id" doc:"With target pull: the session in whose inbox its events wait; null: it has its own"`
+	Urgency             string            `json:"urgency,omitempty" doc:"With target pull: goes with each event"`
+	Inbox               *InboxView        `json:"inbox,omitempty" doc:"In lists, with target pull and an inbox of its own"`
 }
 
 // WebhookCreated is a new endpoint with its secret.
@@ -133,7 +136,7 @@ func viewWebhook(c *call, e *surehook.Endpoint) WebhookView {
 		EventTypes: e.EventTypes, Subjects: e.Subjects, IdentityIDs: e.Identities, Profile: e.Profile, Envelope: string(engine.Envelope(e)),
 		Signature: e.Signature, Headers: e.Headers, Limits: viewLimits(e.Limits), Effective: viewLimits(engine.Effective(e)), Ordering: ordering(e.Ordered), Enabled: e.Enabled, Paused: e.Limits.Paused, DisabledReason: text(e.DisabledReason),
 		ConsecutiveFailures: e.Health.ConsecutiveFailures, FirstFailureAt: stamp(e.Health.FirstFailureAt), LastFailureAt: stamp(e.Health.LastFailureAt), LastSuccessAt: stamp(e.Health.LastSuccessAt),
-		PreviousSecretUntil: stamp(e.Secrets.PreviousUntil), CreatedAt: stamp(e.CreatedAt), UpdatedAt: stamp(e.UpdatedAt)}
+		PreviousSecretUntil: stamp(e.Secrets.PreviousUntil), CreatedAt: stamp(e.CreatedAt), UpdatedAt: stamp(e.UpdatedAt), Urgency: e.Urgency}
 	if c.may(surehook.PermWebhooksManage) {
 		return v
 	}
@@ -231,7 +234,11 @@ func (s *server) createWebhook(ctx context.Context, c *call, in *createIn) (*cre
 		if err != nil {
 			return nil, err
 		}
-		return &createdOut{WebhookCreated{WebhookView: viewWebhook(c, ep), Secret: secret}}, nil
+		v, err := s.views(ctx, c, ep)
+		if err != nil {
+			return nil, err
+		}
+		return &createdOut{WebhookCreated{WebhookView: v[0], Secret: secret}}, nil
 	})
 }
 
@@ -256,41 +263,12 @@ func noFilter(subjects, identities []string) error {
 	return nil
 }
 
-type webhooksIn struct {
-	Listing
-	TenantID  string `query:"tenant_id"`
-	PartnerID string `query:"partner_id"`
-	Scope     string `query:"scope" enum:"platform" doc:"The platform's own only"`
-	Enabled   string `query:"enabled" enum:"true,false"`
-}
-
-func (s *server) listWebhooks(ctx context.Context, c *call, in *webhooksIn) (*listOut[WebhookView], error) {
-	p, err := in.page("webhooks")
-	if err != nil {
-		return nil, err
-	}
-	f := surehook.EndpointFilter{Partner: in.PartnerID, Of: c.partner(), Kind: surehook.Webhooks, Platform: in.Scope == "platform"}
-	if f.Tenant, err = c.scope(in.TenantID); err != nil {
-		return nil, err
-	}
-	if in.Enabled != "" {
-		on := in.Enabled == "true"
-		f.Enabled = &on
-	}
-	rows, err := s.store.ListEndpoints(ctx, f, p)
-	if err != nil {
-		return nil, err
-	}
-	return paged("webhooks", p, rows, func(e *surehook.Endpoint) int64 { return e.Key },
-		func(e *surehook.Endpoint) (WebhookView, bool) { return viewWebhook(c, e), c.seesEndpoint(e) }), nil
-}
-
 func (s *server) getWebhook(ctx context.Context, c *call, in *ByWebhook) (*webhookOut, error) {
 	ep, err := s.endpoint(ctx, c, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	return &webhookOut{viewWebhook(c, ep)}, nil
+	return s.oneWebhook(ctx, c, ep)
 }
 
 type updateIn struct {
@@ -328,7 +306,7 @@ func (s *server) updateWebhook(ctx context.Context, c *call, in *updateIn) (*web
 	if err != nil {
 		return nil, err
 	}
-	return &webhookOut{viewWebhook(c, ep)}, nil
+	return s.oneWebhook(ctx, c, ep)
 }
 
 // mayUpdate refuses what brings events of types that require a permission to an

@@ -280,7 +280,7 @@ func TestBrowserPagesAreAccessible(t *testing.T) {
 		if strings.Contains(path, "/chart") {
 			continue
 		}
-		name := strings.Trim(unsafeName.ReplaceAllString(strings.ToLower(strings.NewReplacer(w.well, "well", w.failing, "failing", w.event, "one", w.replay, "one").Replace(path)), "-"), "-")
+		name := strings.Trim(unsafeName.ReplaceAllString(strings.ToLower(strings.NewReplacer(w.well, "well", w.failing, "failing", w.event, "one", w.replay, "one", w.watch, "one", w.inbox, "inbox").Replace(path)), "-"), "-")
 		b.dark(false)
 		b.do(chromedp.EmulateViewport(1280, 900))
 		b.open(path)

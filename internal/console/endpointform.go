@@ -22,6 +22,8 @@ type endpointForm struct {
 	Timeout, Rate, Requests string
 	Attempts                string
 	Once                    string
+	Pull                    bool // events wait in an inbox
+	Session, Urgency        string
 }
 
 // formPage shows the form.
@@ -44,7 +46,7 @@ func readEndpointForm(q url.Values) endpointForm {
 	t := func(name string) string { return strings.TrimSpace(q.Get(name)) }
 	return endpointForm{URL: t("url"), Description: t("description"), Types: q["types"], Others: t("other_types"), Subjects: t("subjects"), Tenant: t("tenant_id"),
 		Profile: t("profile"), Envelope: t("envelope"), Signature: t("signature"), Ordering: t("ordering"), Timeout: t("timeout"), Rate: t("rate"), Requests: t("concurrency"),
-		Attempts: t("attempts"), Once: t("once")}
+		Attempts: t("attempts"), Once: t("once"), Pull: t("target") == "pull", Session: t("session_id"), Urgency: t("urgency")}
 }
 
 // input is what the API is asked for.
@@ -64,6 +66,11 @@ func (f endpointForm) input() (map[string]any, map[string]string) {
 		if x != "" {
 			in[name] = x
 		}
+	}
+	if f.Pull { // the rest is about requests
+		delete(in, "url")
+		delete(in, "ordering")
+		return in, problems
 	}
 	limits := map[string]any{}
 	number := func(field, name, text string, scale float64) {
@@ -150,7 +157,11 @@ func (v *visit) createEndpoint() error {
 	if len(problems) > 0 {
 		return v.form("", f, refusedForm(problems))
 	}
-	for name, x := range map[string]string{"profile": f.Profile, "signature": f.Signature, "tenant_id": f.Tenant} {
+	more := map[string]string{"profile": f.Profile, "signature": f.Signature, "tenant_id": f.Tenant}
+	if f.Pull {
+		more = map[string]string{"profile": f.Profile, "tenant_id": f.Tenant, "target": "pull", "session_id": f.Session, "urgency": f.Urgency}
+	}
+	for name, x := range more {
 		if x != "" {
 			in[name] = x
 		}
@@ -171,7 +182,7 @@ func (v *visit) editEndpoint() error {
 	if err != nil {
 		return err
 	}
-	f := endpointForm{URL: string(e.URL), Description: string(e.Description), Subjects: joined(e.Subjects), Envelope: string(e.Envelope), Ordering: string(e.Ordering)}
+	f := endpointForm{Pull: e.Pulled(), URL: string(e.URL), Description: string(e.Description), Subjects: joined(e.Subjects), Envelope: string(e.Envelope), Ordering: string(e.Ordering)}
 	for _, t := range e.EventTypes {
 		f.Types = append(f.Types, string(t))
 	}

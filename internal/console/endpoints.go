@@ -27,6 +27,8 @@ type endpoint struct {
 	PartnerID           word            `json:"partner_id"`
 	Target              string          `json:"target"`
 	SessionID           word            `json:"session_id"`
+	Urgency             word            `json:"urgency"`
+	Inbox               *inbox          `json:"inbox"` // in lists
 	URL                 word            `json:"url"`
 	Description         word            `json:"description"`
 	EventTypes          []word          `json:"event_types"`
@@ -88,6 +90,9 @@ func (e endpoint) Path() string {
 	}
 	return u.EscapedPath()
 }
+
+// Session is the page of the session whose inbox it feeds.
+func (e endpoint) Session() string { return sessionLink(e.SessionID, e.TenantID, e.PartnerID) }
 
 // Because says why it is disabled, and what ends that.
 func (e endpoint) Because() said { return disabledBecause[e.DisabledReason] }
@@ -162,6 +167,9 @@ type endpointPage struct {
 	Rotated  bool
 	Latest   *attempt // the latest that failed, while it fails
 	Lane     lane
+	Inbox    *inbox // of an endpoint that has one of its own
+	Pulled   stamp  // when events were acknowledged last
+	Command  string // to pull with
 }
 
 // lane is where the endpoint's lane stands on the node that serves the page.
@@ -177,7 +185,29 @@ func (v *visit) endpointOf() (endpoint, error) {
 	return get[endpoint](v, "/v1/webhooks/"+seg(v.r.PathValue("id")), nil)
 }
 
-func (v *visit) endpoint() error { return v.showEndpoint(http.StatusOK, endpointPage{}) }
+func (v *visit) endpoint() error {
+	if id := v.r.PathValue("id"); strings.HasPrefix(id, "sen_") {
+		return v.redirect("/sentinels/" + seg(id)) // its deliveries are listed as an endpoint's
+	}
+	return v.showEndpoint(http.StatusOK, endpointPage{})
+}
+
+// pulled adds how full the endpoint's inbox is, and how to read it.
+func (p *endpointPage) pulled(v *visit) error {
+	if !p.Endpoint.Pulled() || p.Endpoint.SessionID != "" || v.r.URL.Query().Get("cursor") != "" {
+		return nil
+	}
+	path := "/v1/webhooks/" + seg(p.Endpoint.ID)
+	in, err := get[inbox](v, path+"/inbox", nil)
+	p.Inbox, p.Command = &in, pullCommand(path+"/events", url.Values{})
+	for _, a := range p.Attempts.Items {
+		if !a.Test && a.Status == "succeeded" {
+			p.Pulled = a.CreatedAt
+			break
+		}
+	}
+	return err
+}
 
 func (v *visit) showEndpoint(status int, p endpointPage) error {
 	var err error
@@ -193,6 +223,9 @@ func (v *visit) showEndpoint(status int, p endpointPage) error {
 		return err
 	}
 	p.More = more(nil, p.Attempts.Next)
+	if err := p.pulled(v); err != nil {
+		return err
+	}
 	if p.Endpoint.ConsecutiveFailures > 0 || !p.Endpoint.Enabled {
 		for i, a := range p.Attempts.Items {
 			if a.Status != "succeeded" && !a.Test {

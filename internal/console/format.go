@@ -80,6 +80,7 @@ var funcs = template.FuncMap{
 	"count":   countAny,
 	"bytes":   sizeAny,
 	"reason":  reason,
+	"why":     why,
 	"advice":  advice,
 	"query":   func(s any) string { return url.QueryEscape(fmt.Sprint(s)) },
 	"seg":     func(s any) string { return url.PathEscape(fmt.Sprint(s)) },

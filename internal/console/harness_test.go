@@ -327,8 +327,9 @@ func (s *site) portal(tenant string, perms ...string) *browser {
 }
 
 // world fills the store with something of everything, and gives an endpoint that is
-// well, one that fails, an event that both got, and a replay.
-type world struct{ well, failing, event, replay string }
+// well, one that fails, an event that both got, a replay, a sentinel with a callback,
+// and an endpoint with an inbox.
+type world struct{ well, failing, event, replay, watch, inbox string }
 
 func (s *site) world() world {
 	s.t.Helper()
@@ -345,7 +346,8 @@ func (s *site) world() world {
 	paused := s.hook(`{"url":"` + good.URL + `/paused","tenant_id":"acme"}`)
 	s.rest("PATCH", "/v1/webhooks/"+paused, `{"paused":true}`)
 	s.hook(`{"url":"` + good.URL + `/off","enabled":false}`)
-	s.hook(`{"target":"pull","event_types":["nothing"]}`)
+	w.inbox = s.hook(`{"target":"pull","event_types":["order.paid"],"subjects":["order:1"]}`)
+	w.watch = s.watchAll("", "order:")
 	for i := range 4 {
 		w.event = s.publish(`{"type":"order.paid","subjects":["order:` + string(rune('1'+i)) + `"],"data":{"amount":9007199254740993,"note":"paid"}}`)
 	}
@@ -358,10 +360,32 @@ func (s *site) world() world {
 	return w
 }
 
+const watchSecret = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3"
+
+// callback passes challenges, and takes events.
+func callback(_ int, r receivertest.Request) receivertest.Answer {
+	var in struct{ Challenge string }
+	_ = json.Unmarshal(r.Body, &in) // events have none
+	return receivertest.Answer{Body: `{"challenge":"` + in.Challenge + `"}`}
+}
+
+// watchAll has what happens to subjects go to a callback, and to the session agent; it
+// gives the sentinel of the first.
+func (s *site) watchAll(tenant, subjects string) string {
+	s.t.Helper()
+	at := receivertest.New(s.t, callback)
+	s.rest("PUT", "/v1/sessions/agent?tenant_id="+tenant, "")
+	of := `"tenant_id":"` + tenant + `","match":[{"subject":"` + subjects + `*"}],"until":{"kind":"never"},"label":"all of ` + subjects + `",`
+	s.rest("POST", "/sentinels", `{`+of+`"target":{"kind":"session","sessionId":"agent","urgency":"steer"}}`)
+	s.rest("POST", "/v1/webhooks", `{"tenant_id":"`+tenant+`","target":"pull","session_id":"agent","event_types":["order.paid"],"urgency":"fyi"}`)
+	return s.rest("POST", "/sentinels", `{`+of+`"target":{"kind":"webhook","url":"`+at.URL+`/callback?token=its-own","secret":"`+watchSecret+`"}}`)["id"].(string)
+}
+
 // paths lists the pages of a site with everything in it.
 func (w world) paths(base string) []string {
 	all := []string{"/", "/?chart=1", "/chart?endpoint=", "/endpoints", "/endpoints/new", "/endpoints/" + w.well, "/endpoints/" + w.failing + "?chart=1", "/endpoints/" + w.failing + "/edit",
-		"/events", "/events/" + w.event, "/dead-letters", "/replays", "/replays/" + w.replay, "/event-types", "/event-types/order.paid", "/nothing"}
+		"/events", "/events/" + w.event, "/dead-letters", "/sentinels", "/sentinels/" + w.watch, "/sentinels?status=paused", "/sessions", "/sessions/agent", "/endpoints/" + w.inbox,
+		"/endpoints/" + w.inbox + "/edit", "/replays", "/replays/" + w.replay, "/event-types", "/event-types/order.paid", "/nothing"}
 	if base == "/console" {
 		all = append(all, "/tenants", "/partners", "/keys", "/audit", "/system")
 	}

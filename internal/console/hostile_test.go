@@ -38,11 +38,17 @@ func TestHostileTextIsInert(t *testing.T) {
 		s.rest("PUT", "/v1/tenants/%3Cb%3E", `{"name":`+q+`}`)
 		s.rest("PUT", "/v1/partners/%3Cb%3E", `{"name":`+q+`}`)
 		s.rest("POST", "/v1/keys", `{"name":`+q+`,"permissions":["read"]}`)
+		at := receivertest.New(t, callback)
+		s.rest("PUT", "/v1/sessions/"+url.PathEscape("<b>'$(x)`y`"), "")
+		said := strings.NewReplacer(`\u001b`, "", `\u0085`, "", "\u0085", "", `\u2028`, "").Replace(q) // control characters are refused there
+		watch := s.rest("POST", "/sentinels", `{"match":[{"subject":`+said+`}],"until":{"kind":"never"},"label":`+said+`,"group":`+said+`,"target":{"kind":"webhook","url":"`+at.URL+`/%3Cscript%3E","secret":"`+watchSecret+`"}}`)["id"].(string)
+		s.rest("POST", "/sentinels", `{"match":[{"subject":`+said+`}],"until":{"kind":"never"},"label":`+said+`,"target":{"kind":"session","sessionId":"<b>'$(x)`+"`y`"+`"}}`)
 		event := s.publish(`{"type":"evil.one","identity_id":"<script>","owner":"<b>","subjects":[` + q + `],"data":{"a":` + q + `,"big":123456789012345678901234567890.10}}`)
 		s.until("both are dead", func() bool { return s.rest("GET", "/v1/overview", "")["dead_letters"] == 2.0 })
 		b := s.signIn(adminKey)
 		for _, path := range []string{"/console/", "/console/endpoints", "/console/endpoints/" + hook, "/console/endpoints/" + hook + "/edit", "/console/endpoints/" + bin, "/console/endpoints/new",
 			"/console/events", "/console/events/" + event, "/console/dead-letters", "/console/event-types", "/console/event-types/evil.one", "/console/tenants", "/console/partners",
+			"/console/sentinels", "/console/sentinels/" + watch, "/console/sentinels?group=" + url.QueryEscape(nasty), "/console/sessions", "/console/sessions/" + url.PathEscape("<b>'$(x)`y`"),
 			"/console/keys", "/console/audit", "/console/events?type=" + url.QueryEscape(nasty), "/console/endpoints?tenant_id=" + url.QueryEscape("<script>alert(1)</script>"),
 			"/console/" + url.PathEscape("<script>alert(1)</script>"), "/console/?done=" + url.QueryEscape(nasty), "/console/chart?endpoint=" + url.QueryEscape("<script>")} {
 			p := b.get(path)
@@ -50,6 +56,9 @@ func TestHostileTextIsInert(t *testing.T) {
 				i := strings.Index(p.Body, found)
 				t.Errorf("%s holds %q: …%q…", path, found, p.Body[max(0, i-80):min(len(p.Body), i+80)])
 			}
+		}
+		if p := b.get("/console/sessions/" + url.PathEscape("<b>'$(x)`y`")); p.Status != 200 || !strings.Contains(p.Body, "/v1/sessions/%3Cb%3E%27%24%28x%29%60y%60/events?wait=60") {
+			t.Errorf("a shell would run its name: %d %s", p.Status, p.Body)
 		}
 		p := b.get("/console/events/" + event)
 		for _, want := range []string{"123456789012345678901234567890.10", "␛[31mred", "‹U+202E›", `\u003cscript\u003e`, "&lt;script&gt;alert(1)&lt;/script&gt;", "{{.Key}}"} {

@@ -97,6 +97,7 @@ func (s *site) tenantWorld(tenant string) {
 	})
 	well := s.hook(fmt.Sprintf(`{"url":"%s/%s/in","tenant_id":"%s","description":"of %s"}`, good.URL, tenant, tenant, tenant))
 	s.hook(fmt.Sprintf(`{"url":"%s/%s/fails","tenant_id":"%s","limits":{"attempts":1}}`, bad.URL, tenant, tenant))
+	s.watchAll(tenant, "s:"+tenant)
 	before := s.rest("GET", "/v1/overview", "")["dead_letters"].(float64)
 	for i := range 3 {
 		s.publish(fmt.Sprintf(`{"id":"same-%d","type":"order.paid","tenant_id":"%s","identity_id":"id-%s","owner":"own-%s","subjects":["s:%s"],"data":{"of":"%s"}}`, i, tenant, tenant, tenant, tenant, tenant))
@@ -137,7 +138,7 @@ func TestPortalsAreApart(t *testing.T) {
 		s.tenantWorld("alpha1")
 		s.tenantWorld("beta22")
 		foreign := map[string][]string{"alpha1": {"beta22"}, "beta22": {"alpha1"}}
-		ids := regexp.MustCompile(`(?:whk|evt|rpl|ded|key|ses)_[0-9A-Z]{6,}`)
+		ids := regexp.MustCompile(`(?:whk|evt|rpl|ded|key|ses|sen)_[0-9A-Z]{6,}`)
 		own := map[string]map[string]bool{}
 		pages := map[string]map[string]string{}
 		for tenant, others := range foreign {
@@ -174,6 +175,11 @@ func TestPortalsAreApart(t *testing.T) {
 				t.Errorf("%s: %d %.300s", path, p.Status, p.Body)
 			}
 		}
+		for _, path := range []string{"/portal/sessions/agent?tenant_id=alpha1", "/portal/sessions?tenant_id=alpha1", "/portal/sentinels?tenant_id=alpha1"} {
+			if p := b.get(path); p.Status != http.StatusForbidden {
+				t.Errorf("%s: %d", path, p.Status)
+			}
+		}
 		b.get("/portal/events/same-1")
 		if p := b.get("/portal/events/same-1?tenant_id=alpha1"); p.Status != http.StatusForbidden || strings.Contains(p.Body, `{"of"`) {
 			t.Errorf("another's event by its tenant: %d", p.Status)
@@ -184,6 +190,16 @@ func TestPortalsAreApart(t *testing.T) {
 				for _, action := range []string{"/pause", "/test", "/rotate", "/delete", "/disable", ""} {
 					b.get("/portal/endpoints/new")
 					if p := b.post("/portal/endpoints/"+m[1]+action, "overlap_hours", "0", "sure", "yes", "url", "http://127.0.0.1:9/x"); p.Status != http.StatusNotFound {
+						t.Errorf("%s: %d", action, p.Status)
+					}
+				}
+			}
+		}
+		for path := range pages["alpha1"] {
+			if m := regexp.MustCompile(`^/portal/sentinels/(sen_[0-9A-Z]+)$`).FindStringSubmatch(path); m != nil {
+				for _, action := range []string{"/pause", "/resume", "/secret", "/delete"} {
+					b.get("/portal/endpoints/new")
+					if p := b.post("/portal/sentinels/"+m[1]+action, "sure", "yes", "secret", watchSecret); p.Status != http.StatusNotFound {
 						t.Errorf("%s: %d", action, p.Status)
 					}
 				}

@@ -16,6 +16,8 @@ func (s *site) routes() {
 	s.page("GET", "/live", (*visit).stream)
 	s.page("GET", "/chart", (*visit).chart)
 	s.endpointRoutes()
+	s.sentinelRoutes()
+	s.sessionRoutes()
 	s.eventRoutes()
 	s.letterRoutes()
 	s.page("GET", "/event-types", (*visit).types)

@@ -26,6 +26,10 @@ var codes = map[string]said{
 	"secret_unavailable": {"The endpoint's secret can't be unsealed: the master key is another one.", "Rotate the endpoint's secret, or start the server with the master key that sealed it."},
 	"event_unavailable":  {"The event's data is gone: it was erased, or left retention.", "It can't be delivered any more. Publish a new event if it is still needed."},
 	"endpoint_disabled":  {"The endpoint was disabled while the delivery waited.", "Enable the endpoint, then replay its dead letters."},
+	"inbox_full":         {"Its inbox was full, and this was the oldest that waited.", "Pull more often. It can be replayed, which puts it at the end of the inbox."},
+	"session_ended":      {"The session ended before it was pulled.", "Begin the session anew, enable what feeds it, then replay."},
+	"sentinel_expired":   {"The sentinel's time was over before it was sent.", "Make the sentinel again with a later end if its events are still needed."},
+	"sentinel_removed":   {"The sentinel was removed before it was sent.", "Nothing needs to be done, unless it was removed by mistake: then make another one."},
 	"payload_too_large":  {"The body was larger than the profile allows.", "Publish less data, or use the thin envelope."},
 	"crashed":            {"The server's process ended again and again during this delivery.", "See the server's log; replay the delivery alone."},
 }
@@ -52,6 +56,24 @@ var disabledBecause = map[string]said{
 	"failing":     {"It failed for too long, so it was disabled.", "Repair the receiver, send a test, then enable it and replay what it missed."},
 	"gone":        {"The receiver answered 410 Gone, so it was disabled.", "Enable it if the receiver takes requests again."},
 	"url_changed": {"Its URL was changed.", "Send a test: when it passes, the endpoint is enabled."},
+
+	"session_not_alive": {"The session that pulled its events has ended.", "Have the session's reader begin it anew, then enable this."},
+	"expired":           {"Its sentinel's time is over.", "Remove the sentinel; make another one to watch on."},
+}
+
+// watchStates say what a sentinel's status means, and what to do about it.
+var watchStates = map[string]said{
+	"paused":   {"It is paused.", "Nothing matches, and what happens meanwhile isn’t made up for. What was matched before is delivered."},
+	"error":    {"Its provider can’t watch.", "Mend what it says; it tries again by itself. Events that come another way match all the same."},
+	"orphaned": {"Its session has ended.", "Nothing matches any more. Remove it, and make another one for a session that lives."},
+	"expired":  {"It has ended, as it was meant to.", "Nothing matches any more. It stays here until it is removed."},
+}
+
+// why puts the last error of a sentinel's deliveries in plain words.
+func why(text any) string {
+	code, status, _ := strings.Cut(strings.TrimPrefix(fmt.Sprint(text), "delivered_rejected: "), ": HTTP ")
+	n, _ := strconv.Atoi(status) // 0: there was no answer
+	return reason(code, n)
 }
 
 // done are the notes that a page shows after a change, by what its URL says.
@@ -65,6 +87,11 @@ var done = map[string]string{
 	"deleted":     "Deleted.",
 	"revoked":     "The old secret doesn't sign any more.",
 	"key":         "The key was revoked.",
+	"unwatched":   "Paused: nothing matches until you resume.",
+	"watched":     "Resumed: it watches again.",
+	"secret":      "The callback passed the challenge, and the new secret signs. The old one signs beside it for 10 minutes.",
+	"unwatching":  "Removed: its secret is gone, and nothing is watched.",
+	"closed":      "Closed: nothing waits for it any more.",
 	"replayed":    "Queued: the next attempts are on their way.",
 	"started":     "The replay runs in the background; this page shows its progress.",
 	"cancelled":   "The replay was cancelled. What it had queued stays queued.",

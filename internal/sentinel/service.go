@@ -230,7 +230,11 @@ func (s *Service) Get(ctx context.Context, c Caller, id string) (View, error) {
 	if err != nil {
 		return View{}, err
 	}
-	return view(c, ep), nil
+	views, err := s.sum(ctx, c, []*surehook.Endpoint{ep})
+	if err != nil {
+		return View{}, err
+	}
+	return views[0], nil
 }
 
 // List shows the caller's, newest first, with what became of their events; next is

@@ -19,11 +19,13 @@ type View struct {
 	Target         TargetView      `json:"target"`
 	Group          string          `json:"group,omitempty"`
 	Label          string          `json:"label,omitempty"`
+	TenantID       string          `json:"tenant_id,omitempty"` // whose it is; neither: the platform's
+	PartnerID      string          `json:"partner_id,omitempty"`
 	CreatedTs      int64           `json:"createdTs"` // Unix milliseconds, as all times here
 	EventCount     int64           `json:"eventCount"`
 	LastEventTs    int64           `json:"lastEventTs,omitempty"`
 	LastError      string          `json:"lastError,omitempty"`
-	DeliveryStatus *DeliveryStatus `json:"deliveryStatus,omitempty"` // in lists, where something was queued
+	DeliveryStatus *DeliveryStatus `json:"deliveryStatus,omitempty"` // where it was read, and something was queued
 }
 
 // TargetView is where events go. A URL's query may be the receiver's secret, so only
@@ -50,7 +52,7 @@ type DeliveryStatus struct {
 // view shows a sentinel beside its endpoint.
 func view(c Caller, ep *surehook.Endpoint) View {
 	s := ep.Sentinel
-	v := View{ID: ep.ID, Provider: s.Provider, Status: string(ep.SentinelStatus()), Group: s.Group, Label: s.Label, EventCount: s.Events, LastError: s.LastError,
+	v := View{ID: ep.ID, Provider: s.Provider, Status: string(ep.SentinelStatus()), Group: s.Group, Label: s.Label, TenantID: ep.Tenant, PartnerID: ep.Partner, EventCount: s.Events, LastError: s.LastError,
 		CreatedTs: stamp(ep.CreatedAt), LastEventTs: stamp(s.LastEventAt), Until: Until{Kind: string(s.Until.Kind), MS: stamp(s.Until.At), N: s.Until.Count}}
 	for _, c := range s.Match {
 		v.Match = append(v.Match, MatchClause{Subject: c.Subject, Types: c.Types})

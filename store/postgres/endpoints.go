@@ -259,6 +259,9 @@ func (s *Store) ListEndpoints(ctx context.Context, f surehook.EndpointFilter, p 
 	if f.Enabled != nil {
 		q.add(`e.enabled = ?`, *f.Enabled)
 	}
+	if f.Inbox != 0 {
+		q.add(`e.inbox = ?`, f.Inbox)
+	}
 	switch f.Kind {
 	case surehook.Webhooks:
 		q.add(`n.endpoint_key IS NULL`)

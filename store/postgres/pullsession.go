@@ -70,10 +70,20 @@ func (s *Store) PullSession(ctx context.Context, tenant, partner, id string) (*s
 	return find(ctx, s, "session", scanPullSession, latestPullSession, tenant, partner, id)
 }
 
+// PullSessionOf implements surehook.PullSessions.
+func (s *Store) PullSessionOf(ctx context.Context, inbox int64) (*surehook.PullSession, error) {
+	return find(ctx, s, "session", scanPullSession, `SELECT `+pullSessionColumns+` WHERE s.key = $1`, inbox)
+}
+
 // ListPullSessions implements surehook.PullSessions.
-func (s *Store) ListPullSessions(ctx context.Context, tenant, partner string, p surehook.Page) ([]*surehook.PullSession, error) {
+func (s *Store) ListPullSessions(ctx context.Context, of surehook.Viewer, p surehook.Page) ([]*surehook.PullSession, error) {
 	var q query
-	q.add(`s.tenant = ? AND s.partner = ?`, tenant, partner)
+	switch {
+	case of.Tenant != "":
+		q.add(`s.tenant = ?`, of.Tenant)
+	case of.Partner != "":
+		q.add(`(s.partner = ? OR s.tenant IN (SELECT id FROM surehook.tenants WHERE partner = ?))`, of.Partner, of.Partner)
+	}
 	q.before(`s.key`, p.Cursor)
 	return list(ctx, s, scanPullSession, `SELECT `+pullSessionColumns+q.where()+` ORDER BY s.key DESC`+q.limit(p), q.args...)
 }

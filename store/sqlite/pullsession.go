@@ -69,7 +69,16 @@ func (s *Store) OpenPullSession(_ context.Context, session *surehook.PullSession
 
 // PullSession implements surehook.PullSessions.
 func (s *Store) PullSession(ctx context.Context, tenant, partner, id string) (*surehook.PullSession, error) {
-	out, err := s.readPullSessions(ctx, latestPullSession, tenant, partner, id)
+	return s.onePullSession(ctx, latestPullSession, tenant, partner, id)
+}
+
+// PullSessionOf implements surehook.PullSessions.
+func (s *Store) PullSessionOf(ctx context.Context, inbox int64) (*surehook.PullSession, error) {
+	return s.onePullSession(ctx, ` WHERE s.key = ?`, inbox)
+}
+
+func (s *Store) onePullSession(ctx context.Context, sql string, args ...any) (*surehook.PullSession, error) {
+	out, err := s.readPullSessions(ctx, sql, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -80,9 +89,14 @@ func (s *Store) PullSession(ctx context.Context, tenant, partner, id string) (*s
 }
 
 // ListPullSessions implements surehook.PullSessions.
-func (s *Store) ListPullSessions(ctx context.Context, tenant, partner string, p surehook.Page) ([]*surehook.PullSession, error) {
+func (s *Store) ListPullSessions(ctx context.Context, of surehook.Viewer, p surehook.Page) ([]*surehook.PullSession, error) {
 	var q query
-	q.add(`s.tenant = ? AND s.partner = ?`, tenant, partner)
+	switch {
+	case of.Tenant != "":
+		q.add(`s.tenant = ?`, of.Tenant)
+	case of.Partner != "":
+		q.add(`(s.partner = ? OR s.tenant IN (SELECT id FROM tenants WHERE partner = ?))`, of.Partner, of.Partner)
+	}
 	q.before(`s.key`, p.Cursor)
 	return s.readPullSessions(ctx, q.where()+` ORDER BY s.key DESC LIMIT ?`, q.with(row.PageSize(p))...)
 }

@@ -46,10 +46,10 @@ func pullLife(e *env) {
 		e.Fatal("the new one isn't another")
 	}
 	e.same("goes on", e.pullSession("acme", "agent-1").Key, anew.Key)
-	all, err := e.s.ListPullSessions(e.ctx, "acme", "", surehook.Page{Limit: 1})
+	all, err := e.s.ListPullSessions(e.ctx, surehook.Viewer{Tenant: "acme"}, surehook.Page{Limit: 1})
 	e.ok(err)
 	e.same("newest first", all[0].Key, anew.Key)
-	all, err = e.s.ListPullSessions(e.ctx, "acme", "", surehook.Page{Limit: 5, Cursor: all[0].Key})
+	all, err = e.s.ListPullSessions(e.ctx, surehook.Viewer{Tenant: "acme"}, surehook.Page{Limit: 5, Cursor: all[0].Key})
 	e.ok(err)
 	e.same("the next page", []any{len(all), all[0].Key}, []any{1, s.Key})
 	audit, err := e.s.ListAudit(e.ctx, "", surehook.Page{Limit: 10})
@@ -117,9 +117,33 @@ func pullScope(e *env) {
 	}
 	_, err := e.s.PullSession(e.ctx, "", "", "x")
 	e.code(err, surehook.NotFound)
-	all, err := e.s.ListPullSessions(e.ctx, "globex", "", surehook.Page{Limit: 10})
+	all, err := e.s.ListPullSessions(e.ctx, surehook.Viewer{Tenant: "globex"}, surehook.Page{Limit: 10})
 	e.ok(err)
 	e.same("its own", []any{len(all), all[0].Key}, []any{1, globex.Key})
+	e.tenant("acme", "north")
+	north := &surehook.PullSession{ID: "x", Partner: "north"}
+	e.ok(e.s.OpenPullSession(e.ctx, north, time.Hour, false, nil))
+	for _, of := range []struct {
+		who  surehook.Viewer
+		want []int64
+	}{{surehook.Viewer{Partner: "north"}, []int64{north.Key, acme.Key}}, {surehook.Viewer{Partner: "south"}, nil}, {surehook.Viewer{}, []int64{north.Key, globex.Key, acme.Key}}} {
+		var keys []int64
+		all, err := e.s.ListPullSessions(e.ctx, of.who, surehook.Page{Limit: 10})
+		e.ok(err)
+		for _, s := range all {
+			keys = append(keys, s.Key)
+		}
+		e.same("what they see", keys, of.want)
+	}
+	got, err := e.s.PullSessionOf(e.ctx, globex.Key)
+	e.ok(err)
+	e.same("by its inbox", *got, *globex)
+	_, err = e.s.PullSessionOf(e.ctx, -1)
+	e.code(err, surehook.NotFound)
+	ep := e.feeding(acme)
+	eps, err := e.s.ListEndpoints(e.ctx, surehook.EndpointFilter{Inbox: acme.Key}, surehook.Page{Limit: 10})
+	e.ok(err)
+	e.same("what feeds it", []any{len(eps), eps[0].ID}, []any{1, ep.ID})
 	e.code(e.s.CreateEndpoint(e.ctx, &surehook.Endpoint{ID: e.id("whk"), Tenant: "acme", Inbox: globex.Key, Enabled: true}, 0, nil), surehook.NotFound)
 }
 
