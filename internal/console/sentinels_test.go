@@ -100,6 +100,7 @@ func TestBrowserInboxesSentinelsSessions(t *testing.T) {
 		b.press("Create")
 		b.see("an inbox: events wait there until they are pulled, by session agent")
 		s.publish(`{"type":"order.paid","subjects":["order:1"],"data":{}}`)
+		s.until("three wait", func() bool { return s.rest("GET", "/v1/sessions/agent", "")["inbox"].(map[string]any)["events"] == 3.0 })
 		b.press("agent")
 		b.see("3 events")
 		b.picture("session-waiting")
