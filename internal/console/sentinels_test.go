@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -17,6 +18,32 @@ func (b *browser) sees(p answer, status int, texts ...string) {
 	}
 	if p.Status != status {
 		b.s.t.Errorf("%s: %d", p.URL, p.Status)
+	}
+}
+
+// watchesNothingOf asks for the sentinels and sessions of another tenant, whose pages
+// are known.
+func (b *browser) watchesNothingOf(tenant string, pages map[string]string) {
+	b.s.t.Helper()
+	for _, path := range []string{"/portal/sessions/agent?tenant_id=" + tenant, "/portal/sessions?tenant_id=" + tenant, "/portal/sentinels?tenant_id=" + tenant} {
+		if p := b.get(path); p.Status != http.StatusForbidden {
+			b.s.t.Errorf("%s: %d", path, p.Status)
+		}
+	}
+	asked := 0
+	for path := range pages {
+		if m := regexp.MustCompile(`^/portal/sentinels/(sen_[0-9A-Z]+)$`).FindStringSubmatch(path); m != nil {
+			for _, action := range []string{"/pause", "/resume", "/secret", "/delete"} {
+				asked++
+				b.get("/portal/endpoints/new")
+				if p := b.post("/portal/sentinels/"+m[1]+action, "sure", "yes", "secret", watchSecret); p.Status != http.StatusNotFound {
+					b.s.t.Errorf("%s: %d", action, p.Status)
+				}
+			}
+		}
+	}
+	if asked == 0 {
+		b.s.t.Error("the crawl found no sentinel")
 	}
 }
 
