@@ -225,7 +225,8 @@ func TestSentinelNewSecret(t *testing.T) {
 func testSentinelNewSecret(t *testing.T, s *site, now *time.Time) {
 	r := receivertest.New(t, callback(200))
 	id := s.sentinel(webhookSpec(r.URL, ``))
-	s.sentinel(webhookSpec(r.URL, ``)) // the same callback and secret: no second challenge
+	s.sentinel(webhookSpec(r.URL, ``))                                     // the same callback and secret: no second challenge
+	s.sentinel(webhookSpec(strings.Replace(r.URL, "http", "HTTP", 1), ``)) // written in another way
 	if n := len(r.Requests()); n != 1 {
 		t.Errorf("%d challenges", n)
 	}

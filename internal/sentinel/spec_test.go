@@ -132,7 +132,7 @@ func TestTarget(t *testing.T) {
 
 // A clause without types has the provider's for its subject.
 func TestClauses(t *testing.T) {
-	got, err := clauses([]MatchClause{{Subject: "github:o/r#7"}, {Subject: "build:1"}, {Subject: "github:o", Types: []string{"x.*"}}}, Pushed{})
+	got, err := clauses([]MatchClause{{Subject: "GitHub:o/r#7"}, {Subject: "build:1"}, {Subject: "github:o", Types: []string{"x.*"}}}, Pushed{})
 	if err != nil || len(got[0].Types) != 6 || got[1].Types != nil || got[2].Types[0] != "x.*" {
 		t.Errorf("%+v, %v", got, err)
 	}

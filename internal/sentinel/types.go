@@ -3,6 +3,8 @@ package sentinel
 import (
 	"slices"
 	"strings"
+
+	"github.com/surehook/surehook"
 )
 
 // pullTypes are what a watch on GitHub asks for unless it says otherwise.
@@ -15,7 +17,7 @@ var pullTypes = []string{
 // for: of a subject of GitHub's those about pull requests, of any other every type
 // (nil).
 func DefaultTypes(subject string) []string {
-	if strings.HasPrefix(subject, "github:") {
+	if strings.HasPrefix(surehook.FoldSubject(subject), "github:") {
 		return slices.Clone(pullTypes)
 	}
 	return nil

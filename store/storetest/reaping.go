@@ -183,10 +183,11 @@ func planLate(e *env) {
 
 func tombstone(e *env) {
 	ep := e.sentinel(forever)
+	e.same("it has a secret", e.reload(ep).Secrets.Current != "", true)
 	_, err := e.s.Tombstone(e.ctx, ep.Key)
 	e.code(err, surehook.NotFound)
 	e.ok(e.s.DeleteEndpoint(e.ctx, ep.ID, nil))
 	got, err := e.s.Tombstone(e.ctx, ep.Key)
 	e.ok(err)
-	e.same("it", []any{got.ID, got.Deleted, got.Watches()}, []any{ep.ID, true, true})
+	e.same("it", []any{got.ID, got.Deleted, got.Watches(), got.Secrets}, []any{ep.ID, true, true, surehook.Secrets{}})
 }
