@@ -166,8 +166,9 @@ func TestSentinelEndsWhatWaits(t *testing.T) {
 }
 
 // A body over the bound keeps its subject and summary alone.
-func TestSentinelClamp(t *testing.T) {
-	b := start(t)
+func TestSentinelClamp(t *testing.T) { both(t, testSentinelClamp) }
+
+func testSentinelClamp(t *testing.T, b *bed) {
 	r := receivertest.New(t, passing(nil))
 	b.sentinel(r)
 	long := `{"subject":"x","text":"` + strings.Repeat("a", 256<<10) + `"}`
@@ -185,7 +186,7 @@ func TestSentinelClamp(t *testing.T) {
 
 // More sentinels than one transaction takes are as exact, those of a session.
 func TestSentinelsWide(t *testing.T) {
-	b := start(t)
+	b := start(t) // PostgreSQL takes a million in one
 	if _, err := b.OpenSession(t.Context(), engine.SessionScope{}, "s", false, engine.Actor{}); err != nil {
 		t.Fatal(err)
 	}

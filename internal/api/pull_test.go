@@ -39,8 +39,9 @@ func (s *site) pull(key, path string) (p pulledPage) {
 	return p
 }
 
-func TestPullRoutes(t *testing.T) {
-	s := open(t)
+func TestPullRoutes(t *testing.T) { onBoth(t, testPullRoutes) }
+
+func testPullRoutes(t *testing.T, s *site) {
 	a := s.admin("POST", "/v1/webhooks", `{"target":"pull","event_types":["order.*"]}`)
 	if a.Status != 201 || a.field("target") != "pull" || a.field("secret") != nil || a.field("url") != "" {
 		t.Fatalf("%d %s", a.Status, a.Raw)
@@ -131,8 +132,9 @@ func TestPullIsRefused(t *testing.T) {
 	s.admin("PATCH", "/v1/webhooks/"+mine, `{"url":"https://example.com/"}`).refused(400, surehook.InvalidRequest, "url")
 }
 
-func TestSessions(t *testing.T) {
-	s := open(t)
+func TestSessions(t *testing.T) { onBoth(t, testSessions) }
+
+func testSessions(t *testing.T, s *site) {
 	acme, globex := s.key("acme", "events:pull", "webhooks:manage", "events:write"), s.key("globex", "events:pull")
 	if a := s.do(acme, "PUT", "/v1/sessions/agent-1", ""); a.Status != 200 || a.field("alive") != true || a.field("tenant_id") != "acme" {
 		t.Fatalf("%d %s", a.Status, a.Raw)
@@ -224,8 +226,9 @@ func (st *streamed) want() map[string]string {
 	return m
 }
 
-func TestStream(t *testing.T) {
-	s := open(t)
+func TestStream(t *testing.T) { onBoth(t, testStream) }
+
+func testStream(t *testing.T, s *site) {
 	srv := httptest.NewServer(s.h)
 	defer srv.Close()
 	hook := s.hook(`{"target":"pull"}`)
