@@ -15,6 +15,7 @@ import (
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 )
@@ -86,7 +87,7 @@ func (s *site) tab(t testing.TB) *tab {
 		t.Fatal(err)
 	}
 	ctx, cancel := chromedp.NewContext(parent, chromedp.WithNewBrowserContext())
-	ctx, stop := context.WithTimeout(ctx, time.Minute)
+	ctx, stop := context.WithTimeout(ctx, 3*time.Minute)
 	t.Cleanup(func() {
 		stop()
 		cancel()
@@ -106,8 +107,8 @@ func (s *site) tab(t testing.TB) *tab {
 			if err != nil {
 				return
 			}
-			page := m.Source == "network" && !partOfPage.MatchString(m.URL) // that says no itself
-			if (m.Type == chromedp.ConsoleError || m.IsException()) && !page {
+			itself := m.Source == "network" && !partOfPage.MatchString(m.URL) // a page that says no
+			if (m.Type == chromedp.ConsoleError || m.IsException()) && !itself {
 				b.mu.Lock()
 				b.said = append(b.said, m.String())
 				b.mu.Unlock()
@@ -221,9 +222,22 @@ var axe = sync.OnceValues(func() (string, error) {
 
 // Which of axe-core's rules a page is held against.
 const (
-	allRules = `{resultTypes: ["violations"]}`
-	contrast = `{resultTypes: ["violations"], runOnly: ["color-contrast"]}`
+	allRules = `{resultTypes: ["violations"], preload: false}`
+	contrast = `{resultTypes: ["violations"], preload: false, runOnly: ["color-contrast"]}`
 )
+
+// bring has axe-core in each page from its beginning.
+func (b *tab) bring() {
+	b.t.Helper()
+	script, err := axe()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.do(func(ctx context.Context, at *chromedp.Target) (chromedp.Void, error) {
+		_, err := cdp.Call(ctx, at, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: script})
+		return chromedp.Void{}, err
+	})
+}
 
 // accessible holds the page against axe-core's rules.
 func (b *tab) accessible(what, rules string) {
@@ -240,7 +254,9 @@ func (b *tab) accessible(what, rules string) {
 			FailureSummary string `json:"failureSummary"`
 		} `json:"nodes"`
 	}
-	ask[int](b, "if (!window.axe) {"+script+"\n};0")
+	if !ask[bool](b, "!!window.axe") {
+		ask[int](b, script+"\n;0")
+	}
 	for _, v := range ask[[]violation](b, "axe.run(document, "+rules+").then(r => r.violations)") {
 		for _, n := range v.Nodes[:min(len(v.Nodes), 3)] {
 			b.t.Errorf("%s: %s: %s\n%s\n%s", what, v.ID, v.Help, n.HTML, n.FailureSummary)
@@ -265,41 +281,73 @@ var partOfPage = regexp.MustCompile(`/(static|live|chart|check-url|progress|them
 
 var unsafeName = regexp.MustCompile(`[^a-z0-9]+`)
 
+// tabs is how many tabs share the pages, and stories that are told at once: there is a
+// browser for all of them.
+const tabs = 2
+
 // Every page is without a violation, in light and dark, fits into 320 px, and its
 // picture is kept. No store has a part in how a page looks.
 func TestBrowserPagesAreAccessible(t *testing.T) {
+	t.Parallel()
 	s := lite(t)
 	w := s.world()
-	b := s.tab(t)
-	b.dark(false)
-	b.open("/console/login")
-	b.accessible("login", allRules)
-	b.picture("login")
-	b.signIn(adminKey)
+	var paths []string
 	for _, path := range w.paths("/console") {
-		if strings.Contains(path, "/chart") {
-			continue
-		}
-		name := strings.Trim(unsafeName.ReplaceAllString(strings.ToLower(strings.NewReplacer(w.well, "well", w.failing, "failing", w.event, "one", w.replay, "one", w.watch, "one", w.inbox, "inbox").Replace(path)), "-"), "-")
-		b.dark(false)
-		b.do(chromedp.EmulateViewport(1280, 900))
-		b.open(path)
-		b.wait(`!document.querySelector(".waiting") && !document.querySelector("time:not([data-local])")`)
-		b.accessible(path, allRules)
-		b.picture(name)
-		b.dark(true)
-		b.accessible(path+" (dark)", contrast)
-		shown := strings.HasSuffix(path, "/") || strings.Contains(path, w.event) || strings.Contains(path, w.failing)
-		if shown {
-			b.picture(name + "-dark")
-		}
-		b.do(chromedp.EmulateViewport(320, 700))
-		if over := ask[int](b, `document.documentElement.scrollWidth - document.documentElement.clientWidth`); over > 0 {
-			t.Errorf("%s is %d pixels wider than a window of 320", path, over)
-		}
-		if shown {
-			b.picture(name + "-narrow")
+		if !strings.Contains(path, "/chart") {
+			paths = append(paths, path)
 		}
 	}
-	b.quiet()
+	names := strings.NewReplacer(w.well, "well", w.failing, "failing", w.event, "one", w.replay, "one", w.watch, "one", w.inbox, "inbox")
+	for i := range tabs {
+		t.Run(fmt.Sprint("tab ", i+1), func(t *testing.T) {
+			t.Parallel()
+			b := s.tab(t)
+			b.name = "pages"
+			b.bring()
+			b.dark(false)
+			b.open("/console/login")
+			if i == 0 {
+				b.accessible("login", allRules)
+				b.picture("login")
+			}
+			b.signIn(adminKey)
+			for j := i; j < len(paths); j += tabs {
+				name := strings.Trim(unsafeName.ReplaceAllString(strings.ToLower(names.Replace(paths[j])), "-"), "-")
+				b.look(paths[j], name, strings.HasSuffix(paths[j], "/") || strings.Contains(paths[j], w.event) || strings.Contains(paths[j], w.failing))
+			}
+			b.quiet()
+		})
+	}
+}
+
+// look holds a page against the rules, at day and at night, wide and narrow.
+func (b *tab) look(path, name string, everyPicture bool) {
+	b.t.Helper()
+	b.dark(false)
+	b.do(chromedp.EmulateViewport(1280, 900))
+	b.open(path)
+	b.wait(`!document.querySelector(".waiting") && !document.querySelector("time:not([data-local])")`)
+	b.accessible(path, allRules)
+	b.picture(name)
+	b.dark(true)
+	b.accessible(path+" (dark)", contrast)
+	if everyPicture {
+		b.picture(name + "-dark")
+	}
+	b.do(chromedp.EmulateViewport(320, 700))
+	if over := ask[int](b, `document.documentElement.scrollWidth - document.documentElement.clientWidth`); over > 0 {
+		b.t.Errorf("%s is %d pixels wider than a window of 320", path, over)
+	}
+	if everyPicture {
+		b.picture(name + "-narrow")
+	}
+}
+
+// stories tells a story over each of the stores, at once.
+func stories(t *testing.T, f func(*testing.T, *site)) {
+	t.Parallel()
+	both(t, func(t *testing.T, s *site) {
+		t.Parallel()
+		f(t, s)
+	})
 }

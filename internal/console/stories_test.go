@@ -14,7 +14,7 @@ import (
 // An operator signs in, creates an endpoint while its URL is judged, tests it,
 // pauses it and rotates its secret, all in a real browser.
 func TestBrowserAnEndpointsLife(t *testing.T) {
-	both(t, func(t *testing.T, s *site) {
+	stories(t, func(t *testing.T, s *site) {
 		s.rest("PUT", "/v1/event-types/order.paid", `{"description":"An order was paid"}`)
 		r := receivertest.New(t, nil)
 		b := s.tab(t)
@@ -67,7 +67,7 @@ func TestBrowserAnEndpointsLife(t *testing.T) {
 // the reason, in plain words, and to what the receiver said; dead letters are replayed
 // once the receiver is repaired.
 func TestBrowserFromFailureToReplay(t *testing.T) {
-	both(t, func(t *testing.T, s *site) {
+	stories(t, func(t *testing.T, s *site) {
 		r := receivertest.New(t, func(int, receivertest.Request) receivertest.Answer {
 			return receivertest.Answer{Status: http.StatusInternalServerError, Body: "no disk space"}
 		})
@@ -110,6 +110,7 @@ func TestBrowserFromFailureToReplay(t *testing.T) {
 // Times are in the viewer's zone with the exact UTC on hover, every control is reached
 // by the keyboard, and hostile text runs nothing.
 func TestBrowserTimesKeysAndHostileText(t *testing.T) {
+	t.Parallel()
 	s := lite(t)
 	evil := receivertest.New(t, func(int, receivertest.Request) receivertest.Answer {
 		return receivertest.Answer{Status: 500, Body: nasty}
@@ -144,7 +145,7 @@ func TestBrowserTimesKeysAndHostileText(t *testing.T) {
 // A tenant opens the portal by its link, without a click, and sees the platform's
 // name and its own endpoints.
 func TestBrowserPortal(t *testing.T) {
-	both(t, func(t *testing.T, s *site) {
+	stories(t, func(t *testing.T, s *site) {
 		s.tenantWorld("acme")
 		s.hook(`{"url":"http://127.0.0.1:9/platforms-own"}`)
 		b := s.tab(t)
@@ -168,7 +169,7 @@ func TestBrowserPortal(t *testing.T) {
 // An operator signs in at the login provider, which is another site, comes back to the
 // page that was asked for, and signs out.
 func TestBrowserLoginProvider(t *testing.T) {
-	both(t, func(t *testing.T, s *site) {
+	stories(t, func(t *testing.T, s *site) {
 		p := newIDP(t)
 		s.serve(p.login("groups=ops=manage"))
 		b := s.tab(t)
