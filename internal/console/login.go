@@ -116,6 +116,10 @@ func (s *site) showLink(w http.ResponseWriter, r *http.Request) {
 
 // takeLink makes a link into a session. The link is gone with it.
 func (s *site) takeLink(w http.ResponseWriter, r *http.Request) {
+	if s.origin.Check(r) != nil {
+		s.refuse(w, r, errForm)
+		return
+	}
 	token := r.PostFormValue("token")
 	link, err := s.opt.Sessions.Session(r.Context(), hashOf(token))
 	if err == nil && (link.Kind != surehook.SessionLink || !s.now().Before(link.ExpiresAt)) {
