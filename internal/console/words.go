@@ -30,6 +30,7 @@ var codes = map[string]said{
 	"session_ended":      {"The session ended before it was pulled.", "Begin the session anew, enable what feeds it, then replay."},
 	"sentinel_expired":   {"The sentinel's time was over before it was sent.", "Make the sentinel again with a later end if its events are still needed."},
 	"sentinel_removed":   {"The sentinel was removed before it was sent.", "Nothing needs to be done, unless it was removed by mistake: then make another one."},
+	"sentinel_full":      {"More waited for its sentinel than may wait, and this was the oldest.", "Repair the receiver, or raise --sentinel-queue."},
 	"payload_too_large":  {"The body was larger than the profile allows.", "Publish less data, or use the thin envelope."},
 	"crashed":            {"The server's process ended again and again during this delivery.", "See the server's log; replay the delivery alone."},
 }
