@@ -54,13 +54,14 @@ func (s *Store) Prune(ctx context.Context, before time.Time, limit int) (int64, 
 // pruneDay makes one step of a day. more: another one would find something to do.
 func (s *Store) pruneDay(ctx context.Context, day int64, limit int) (n int64, more bool, err error) {
 	var keep map[string]bool
+	began := s.days.began()
 	if err := s.again(ctx, func() (err error) { // another node may be dropping the day
 		keep, err = s.kept(ctx, day)
 		return err
 	}); err != nil {
 		return 0, false, err
 	}
-	n, more, over, err := s.pruneRows(ctx, day, limit, keep)
+	n, more, over, err := s.pruneRows(ctx, day, limit, keep, began)
 	if err != nil || !over {
 		return n, more, err
 	}
@@ -71,7 +72,7 @@ func (s *Store) pruneDay(ctx context.Context, day int64, limit int) (n int64, mo
 			}
 		}
 	}
-	s.days.over(day, keep["events"] || keep["attempts"])
+	s.days.over(day, keep["events"] || keep["attempts"], began)
 	return n, true, nil // the next day
 }
 
@@ -80,9 +81,10 @@ func (s *Store) pruneDay(ctx context.Context, day int64, limit int) (n int64, mo
 // only what tenants keep for longer is left: there is nothing to be done about
 // those for a while.
 type days struct {
-	mu   sync.Mutex
-	at   map[partition][3]int64
-	kept map[int64]time.Time
+	mu     sync.Mutex
+	at     map[partition][3]int64
+	kept   map[int64]time.Time
+	forgot int64 // times all of that was
 }
 
 const keptLook = time.Hour // a tenant's days may be others then
@@ -93,10 +95,21 @@ func (d *days) fresh(day int64) bool {
 	return time.Since(d.kept[day]) < keptLook
 }
 
-// over notes that a day was looked through.
-func (d *days) over(day int64, kept bool) {
+// began is to be asked before a step, whose findings reach and over take only if
+// nothing was forgotten since.
+func (d *days) began() int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	return d.forgot
+}
+
+// over notes that a day was looked through.
+func (d *days) over(day int64, kept bool, began int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if began != d.forgot {
+		return
+	}
 	for _, table := range partitioned {
 		delete(d.at, partition{table, day})
 	}
@@ -115,9 +128,12 @@ func (d *days) reached(p partition) [3]int64 {
 	return d.at[p]
 }
 
-func (d *days) reach(p partition, key [3]int64) {
+func (d *days) reach(p partition, key [3]int64, began int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if began != d.forgot {
+		return
+	}
 	if d.at == nil {
 		d.at = make(map[partition][3]int64)
 	}
@@ -128,6 +144,7 @@ func (d *days) forget() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.at, d.kept = nil, nil
+	d.forgot++
 }
 
 // kept tells which of a day's partitions hold something that tenants keep for
@@ -191,7 +208,7 @@ const notKept = `x.event_key >= $1 AND x.event_key < $2 AND NOT EXISTS (SELECT 1
 // have no days, and from those that do where the day is kept. more: another step
 // would find something; over: nothing is left. While a row is held, neither is true,
 // and its event keeps its id.
-func (s *Store) pruneRows(ctx context.Context, day int64, limit int, keep map[string]bool) (n int64, more, over bool, err error) {
+func (s *Store) pruneRows(ctx context.Context, day int64, limit int, keep map[string]bool, began int64) (n int64, more, over bool, err error) {
 	from, below := keyAt(day*dayMs), keyAt((day+1)*dayMs)
 	events, attempts := partition{"events", day}, partition{"attempts", day}
 	reached := map[partition][3]int64{events: s.days.reached(events), attempts: s.days.reached(attempts)}
@@ -235,7 +252,7 @@ func (s *Store) pruneRows(ctx context.Context, day int64, limit int, keep map[st
 	})
 	if err == nil {
 		for p, key := range looked {
-			s.days.reach(p, key)
+			s.days.reach(p, key, began)
 		}
 	}
 	return n, more, over, err

@@ -51,3 +51,23 @@ func TestEachStepOfRetentionGoesOn(t *testing.T) {
 		t.Errorf("a day that is gone is remembered: %v", at)
 	}
 }
+
+// A step that was under way when a tenant's days changed has looked at its rows by
+// the old ones: what it saw isn't remembered, and they are looked at again.
+func TestAStepDoesntOutliveAChangeOfDays(t *testing.T) {
+	d, p, key := &days{}, partition{"events", 7}, [3]int64{9}
+	began := d.began()
+	d.forget()
+	d.reach(p, key, began)
+	d.over(p.day, true, began)
+	if d.reached(p) != [3]int64{} || d.fresh(p.day) {
+		t.Errorf("remembered: %v, %v", d.reached(p), d.kept)
+	}
+	d.reach(p, key, d.began())
+	if d.reached(p) != key {
+		t.Error("the next step isn't remembered")
+	}
+	if d.over(p.day, true, d.began()); d.reached(p) != [3]int64{} || !d.fresh(p.day) {
+		t.Errorf("%v, %v after the day's end", d.reached(p), d.kept)
+	}
+}

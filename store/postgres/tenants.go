@@ -90,7 +90,7 @@ func (s *Store) ListTenants(ctx context.Context, partner string, p surehook.Page
 
 // DeleteTenant implements surehook.Tenants.
 func (s *Store) DeleteTenant(ctx context.Context, id string, a *surehook.AuditEntry) error {
-	return s.change(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err := s.change(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		partner, err := one(ctx, tx, "tenant", pgx.RowTo[string], s.q(`DELETE FROM surehook.tenants WHERE id = $1 RETURNING partner`), id)
 		if err != nil {
 			return err
@@ -104,6 +104,10 @@ func (s *Store) DeleteTenant(ctx context.Context, id string, a *surehook.AuditEn
 		}
 		return s.partnerChanged(ctx, tx, id)
 	})
+	if err == nil {
+		s.days.forget() // its days are everybody's now
+	}
+	return err
 }
 
 // partnerChanged marks a tenant for the nodes that follow.

@@ -51,6 +51,11 @@ func (s *Store) Prune(_ context.Context, before time.Time, limit int) (int64, bo
 	return n, more, err
 }
 
+// pruneAnew has retention look at all events again. It marks that by another number
+// below every key each time, so that a step that is under way can't take it for where
+// it began itself.
+func (s *Store) pruneAnew() { s.pruned.Store(-s.unpruned.Add(1)) }
+
 // oldEvents lists keys above one, up to the first event that stays: those of tenants
 // without days of their own. It also gives the last one that it looked at, if there
 // may be more.

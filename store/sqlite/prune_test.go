@@ -145,3 +145,25 @@ func TestNothingOldIsRemovedOnTheWay(t *testing.T) {
 		t.Errorf("an old event: %v", err)
 	}
 }
+
+// A step that was under way when a tenant's days changed has passed over events by
+// the old ones: they are looked at again.
+func TestAStepDoesntOutliveAChangeOfDays(t *testing.T) {
+	s := grown(t, 10)
+	put := func(days int) {
+		t.Helper()
+		if err := s.PutTenant(t.Context(), &surehook.Tenant{ID: "acme", EventsDays: days}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for days := range 3 {
+		from := s.pruned.Load()
+		put(days + 1)
+		if s.pruned.CompareAndSwap(from, 7) {
+			t.Errorf("what a step before change %d has seen, from %d on, is remembered", days, from)
+		}
+	}
+	if _, more, err := s.Prune(t.Context(), time.Now().Add(-24*time.Hour), 5); err != nil || !more || s.pruned.Load() <= 0 {
+		t.Errorf("the next step isn't remembered: %d, %v, %v", s.pruned.Load(), more, err)
+	}
+}

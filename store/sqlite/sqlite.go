@@ -83,6 +83,7 @@ type Store struct {
 	config    atomic.Int64   // the configuration version that appends are checked against
 	aliased   atomic.Bool    // there may be events with an alias
 	pruned    atomic.Int64   // up to this key, retention has left what tenants keep for longer alone
+	unpruned  atomic.Int64   // times that was forgotten
 	sequences map[int64]bool // endpoints that may have rows in sequences; the writer's alone
 
 	closing chan struct{}

@@ -39,7 +39,7 @@ func (s *Store) PutTenant(_ context.Context, t *surehook.Tenant, a *surehook.Aud
 	})
 	if err == nil {
 		*t = row
-		s.pruned.Store(0) // its days may be others now
+		s.pruneAnew() // its days may be others now
 	}
 	return err
 }
@@ -98,7 +98,7 @@ func (s *Store) DeleteTenant(_ context.Context, id string, a *surehook.AuditEntr
 		if _, err := c.exec(`DELETE FROM tenants WHERE key = ?`, t.Key); err != nil {
 			return err
 		}
-		s.pruned.Store(0)
+		s.pruneAnew()
 		if err := s.putAudit(c, a); err != nil || t.Partner == "" {
 			return err
 		}
