@@ -13,9 +13,9 @@ import (
 	"github.com/surehook/surehook/internal/receivertest"
 )
 
-func TestL07_RotationSignsWithBoth(t *testing.T) { both(t, testL07_RotationSignsWithBoth) }
+func TestL07_RotationSignsWithBoth(t *testing.T) { both(t, testL07RotationSignsWithBoth) }
 
-func testL07_RotationSignsWithBoth(t *testing.T, b *bed) {
+func testL07RotationSignsWithBoth(t *testing.T, b *bed) {
 	r := receivertest.New(t, nil)
 	ep, old := b.hook(r)
 	_, fresh, err := b.RotateSecret(t.Context(), ep.ID, time.Hour, engine.Actor{})

@@ -213,9 +213,9 @@ func TestG03_ReplayTakesTheScheduledRetryOver(t *testing.T) {
 }
 
 // G-08: what can't be replayed is refused, and nothing of it queued.
-func TestG08_ReplaysThatCantBe(t *testing.T) { both(t, testG08_ReplaysThatCantBe) }
+func TestG08_ReplaysThatCantBe(t *testing.T) { both(t, testG08ReplaysThatCantBe) }
 
-func testG08_ReplaysThatCantBe(t *testing.T, b *bed) {
+func testG08ReplaysThatCantBe(t *testing.T, b *bed) {
 	r := receivertest.New(t, nil)
 	ep, _ := b.hook(r, func(w *engine.Webhook) { w.EventTypes = []string{"a"} })
 	other := b.publish("b", "1")
@@ -245,10 +245,10 @@ func testG08_ReplaysThatCantBe(t *testing.T, b *bed) {
 // ends visibly, and nothing is asked again.
 func TestD15_GoneDisablesAndEndsWhatIsDue(t *testing.T) {
 	notices := make(chan engine.Notice, 1)
-	both(t, func(t *testing.T, b *bed) { testD15_Gone(t, b, notices) }, func(o *engine.Options) { o.Notify = func(n engine.Notice) { notices <- n } })
+	both(t, func(t *testing.T, b *bed) { testD15Gone(t, b, notices) }, func(o *engine.Options) { o.Notify = func(n engine.Notice) { notices <- n } })
 }
 
-func testD15_Gone(t *testing.T, b *bed, notices <-chan engine.Notice) {
+func testD15Gone(t *testing.T, b *bed, notices <-chan engine.Notice) {
 	gate := make(chan struct{})
 	r := receivertest.New(t, always(receivertest.Answer{Status: 410, Gate: gate}))
 	watcher := receivertest.New(t, nil)

@@ -74,9 +74,9 @@ func TestF10_DisablingIsVisible(t *testing.T) {
 
 // F-04: many attempts that fail at once disable once, count what there were, and
 // tell once.
-func TestF04_ManyReportersDisableOnce(t *testing.T) { both(t, testF04_ManyReportersDisableOnce) }
+func TestF04_ManyReportersDisableOnce(t *testing.T) { both(t, testF04ManyReportersDisableOnce) }
 
-func testF04_ManyReportersDisableOnce(t *testing.T, b *bed) {
+func testF04ManyReportersDisableOnce(t *testing.T, b *bed) {
 	gate := make(chan struct{})
 	r := receivertest.New(t, always(receivertest.Answer{Status: 410, Gate: gate}))
 	watcher := receivertest.New(t, nil)
@@ -100,9 +100,9 @@ func testF04_ManyReportersDisableOnce(t *testing.T, b *bed) {
 }
 
 // S-05, S-06: watchers of disablings that fail themselves don't set off others.
-func TestS05_DisablingsDontLoop(t *testing.T) { both(t, testS05_DisablingsDontLoop) }
+func TestS05_DisablingsDontLoop(t *testing.T) { both(t, testS05DisablingsDontLoop) }
 
-func testS05_DisablingsDontLoop(t *testing.T, b *bed) {
+func testS05DisablingsDontLoop(t *testing.T, b *bed) {
 	var watchers []*receivertest.Receiver
 	for range 5 {
 		w := receivertest.New(t, always(receivertest.Answer{Status: 410}))
@@ -135,10 +135,10 @@ func testS05_DisablingsDontLoop(t *testing.T, b *bed) {
 // G-06: what comes while an endpoint is disabled isn't queued, doesn't flood it
 // later, and can be replayed.
 func TestG06_EventsForADisabledEndpointCanBeReplayed(t *testing.T) {
-	both(t, testG06_EventsForADisabledEndpointCanBeReplayed)
+	both(t, testG06EventsForADisabledEndpointCanBeReplayed)
 }
 
-func testG06_EventsForADisabledEndpointCanBeReplayed(t *testing.T, b *bed) {
+func testG06EventsForADisabledEndpointCanBeReplayed(t *testing.T, b *bed) {
 	r := receivertest.New(t, nil)
 	ep, _ := b.hook(r)
 	since := b.now().Add(-time.Second)
@@ -169,9 +169,9 @@ func set(t *testing.T, b *bed, ep *surehook.Endpoint, on bool) {
 
 // G-07: what is due while the endpoint is disabled becomes a dead letter, what is
 // due later goes on, whenever the event came.
-func TestG07_OneRuleAroundADisabling(t *testing.T) { both(t, testG07_OneRuleAroundADisabling) }
+func TestG07_OneRuleAroundADisabling(t *testing.T) { both(t, testG07OneRuleAroundADisabling) }
 
-func testG07_OneRuleAroundADisabling(t *testing.T, b *bed) {
+func testG07OneRuleAroundADisabling(t *testing.T, b *bed) {
 	r := receivertest.New(t, fails(2, 500))
 	early, _ := b.hook(r, func(w *engine.Webhook) { w.EventTypes = []string{"early"}; w.Limits.Waits = []time.Duration{time.Hour} })
 	late, _ := b.hook(r, func(w *engine.Webhook) {

@@ -254,9 +254,9 @@ func TestIdempotentCreate(t *testing.T) {
 
 // L-10, L-11, Q-07: no answer but those of create and rotate holds a secret, and
 // those are kept by nobody on the way.
-func TestL10_SecretsAreShownOnce(t *testing.T) { onBoth(t, testL10_SecretsAreShownOnce) }
+func TestL10_SecretsAreShownOnce(t *testing.T) { onBoth(t, testL10SecretsAreShownOnce) }
 
-func testL10_SecretsAreShownOnce(t *testing.T, s *site) {
+func testL10SecretsAreShownOnce(t *testing.T, s *site) {
 	r := receivertest.New(t, func(int, receivertest.Request) receivertest.Answer {
 		return receivertest.Answer{Status: 500, Body: "\x00\xffno"}
 	})
