@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -76,8 +77,27 @@ type server struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	url    string
-	output *bytes.Buffer
+	output journal
 	ended  chan struct{}
+}
+
+// journal is what a process has written so far.
+type journal struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (j *journal) Write(b []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.text = append(j.text, b...)
+	return len(b), nil
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return string(j.text)
 }
 
 var listens = regexp.MustCompile(`listens on (http://\S+),`)
@@ -95,7 +115,7 @@ func spawn(t *testing.T, environ []string, args ...string) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{t: t, output: &bytes.Buffer{}, ended: make(chan struct{})}
+	s := &server{t: t, ended: make(chan struct{})}
 	s.cmd = exec.Command(bin, args...)
 	s.cmd.Env = append(os.Environ(), environ...)
 	pipe, err := s.cmd.StderrPipe()
@@ -109,9 +129,9 @@ func spawn(t *testing.T, environ []string, args ...string) *server {
 	lines := bufio.NewReader(pipe)
 	for s.url == "" {
 		line, err := lines.ReadString('\n')
-		s.output.WriteString(line)
+		_, _ = io.WriteString(&s.output, line)
 		if err != nil {
-			t.Fatalf("it ended before it listened:\n%s", s.output)
+			t.Fatalf("it ended before it listened:\n%s", &s.output)
 		}
 		if m := listens.FindStringSubmatch(line); m != nil {
 			s.url = m[1]
@@ -119,7 +139,7 @@ func spawn(t *testing.T, environ []string, args ...string) *server {
 	}
 	go func() {
 		defer close(s.ended)
-		_, _ = io.Copy(s.output, lines) // read once ended
+		_, _ = io.Copy(&s.output, lines)
 	}()
 	return s
 }
@@ -185,13 +205,13 @@ func TestSIGTERMDrains(t *testing.T) {
 		defer close(drained)
 		code, took := s.stop(syscall.SIGTERM)
 		if code != 0 || took > 15*time.Second {
-			t.Errorf("exit code %d after %v\n%s", code, took, s.output)
+			t.Errorf("exit code %d after %v\n%s", code, took, &s.output)
 		}
 	}()
 	close(release)
 	<-drained
 	if !strings.Contains(s.output.String(), "delivered") {
-		t.Errorf("the attempt in flight was cut:\n%s", s.output)
+		t.Errorf("the attempt in flight was cut:\n%s", &s.output)
 	}
 }
 
@@ -216,7 +236,7 @@ func TestASecondSignalCutsTheDrainAndLosesNothing(t *testing.T) {
 	// Two signals that come at once could be one; the second waits for the first's trace.
 	code, took := s.stop(syscall.SIGTERM, syscall.SIGINT)
 	if code != 0 || took > 9*time.Second {
-		t.Errorf("exit code %d after %v\n%s", code, took, s.output)
+		t.Errorf("exit code %d after %v\n%s", code, took, &s.output)
 	}
 	close(stuck)
 	s = serve(t, data, nil)
@@ -224,7 +244,7 @@ func TestASecondSignalCutsTheDrainAndLosesNothing(t *testing.T) {
 		t.Errorf("%s arrived, not %s", id, v["id"])
 	}
 	if code, _ := s.stop(syscall.SIGTERM); code != 0 {
-		t.Errorf("exit code %d\n%s", code, s.output)
+		t.Errorf("exit code %d\n%s", code, &s.output)
 	}
 }
 
@@ -330,6 +350,6 @@ func TestANodeWithoutTheAPISaysSo(t *testing.T) {
 		t.Error(code, out, errs)
 	}
 	if code, _ := s.stop(syscall.SIGTERM); code != 0 {
-		t.Error(code, s.output)
+		t.Error(code, &s.output)
 	}
 }

@@ -73,7 +73,7 @@ func TestMigrateStore(t *testing.T) {
 		t.Error(code, v)
 	}
 	if code, _ := s.stop(syscall.SIGTERM); code != 0 {
-		t.Errorf("exit code %d\n%s", code, s.output)
+		t.Errorf("exit code %d\n%s", code, &s.output)
 	}
 	namesDatabase(t, s.output.String())
 

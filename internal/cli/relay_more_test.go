@@ -80,12 +80,8 @@ func TestRelaySourcesReload(t *testing.T) {
 	b := newRelayBed(t)
 	r := receivertest.New(t, nil)
 	other := filepath.Join(b.dir, "other.log")
-	marks := 0
 	file := func(paths ...string) {
 		text := "relay: {admin_token_env: WOLF_TOKEN}\nsubscribers:\n - {id: siem, url: \"" + r.URL + "/\", secret_env: WOLF_SECRET}\n"
-		for n := range marks { // they get nothing, and show which file is in use
-			text += fmt.Sprintf(" - {id: mark%d, url: \"http://127.0.0.1:9/\", secret_env: WOLF_SECRET, filter: {labels: {no: one}}}\n", n+1)
-		}
 		text += "sources:\n"
 		for _, p := range paths {
 			text += " - {type: log_tail, path: " + p + ", from_beginning: true}\n"
@@ -117,12 +113,8 @@ func TestRelaySourcesReload(t *testing.T) {
 	file(access, other) // added
 	b.reload()
 	r.Wait(t, 5)
-	for marks < 2 { // removed: when the second of these files is being taken into use, the first is
-		marks++
-		file(other)
-		b.reload()
-		b.metric(fmt.Sprintf(`pwrelay_subscribers_matched_total{subscriber_id="mark%d"}`, marks), "0")
-	}
+	file(other) // removed
+	b.reload()
 	lines(other, 1)
 	r.Wait(t, 6)
 	lines(access, 2)
@@ -169,7 +161,7 @@ func TestRelayHangupWhileDraining(t *testing.T) {
 		t.Fatal("it doesn't end")
 	}
 	if err := b.cmd.Wait(); err != nil {
-		t.Errorf("%v\n%s", err, b.output)
+		t.Errorf("%v\n%s", err, &b.output)
 	}
 }
 

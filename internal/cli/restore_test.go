@@ -50,7 +50,7 @@ func TestRestore(t *testing.T) {
 	publish(s, "evt_after")
 	restore(exitFailed, "another surehook process", "--force")
 	if code, _ := s.stop(syscall.SIGTERM); code != 0 {
-		t.Fatalf("exit code %d\n%s", code, s.output)
+		t.Fatalf("exit code %d\n%s", code, &s.output)
 	}
 	restore(exitFailed, "--force replaces")
 	var r struct{ File, Kept string }
@@ -67,7 +67,7 @@ func TestRestore(t *testing.T) {
 	}
 	publish(s, "evt_after") // it isn't in the backup: its id is free again
 	if code, _ := s.stop(syscall.SIGTERM); code != 0 {
-		t.Errorf("exit code %d\n%s", code, s.output)
+		t.Errorf("exit code %d\n%s", code, &s.output)
 	}
 
 	data = t.TempDir()
