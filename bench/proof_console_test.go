@@ -187,7 +187,7 @@ func visit(t *testing.T, store surehook.Store, n int) {
 	}
 	day := time.Now().UTC()
 	worst := time.Duration(0)
-	for _, path := range []string{"/", "/chart", "/chart?window=hour", "/endpoints", "/endpoints/whk_3", "/chart?endpoint=whk_3", "/events", "/events?type=order.*", "/events?type=nothing.*&since=" + day.Add(-time.Hour).Format("2006-01-02T15:04"),
+	for _, path := range []string{"/", "/chart", "/chart?window=hour", "/endpoints", "/endpoints/whk_3", "/chart?endpoint=whk_3", "/events", "/events?type=order.*", "/events?type=nothing.*", "/events?subject=nothing", "/events?type=nothing&status=succeeded", "/endpoints/whk_3/history", "/events?type=nothing.*&since=" + day.Add(-time.Hour).Format("2006-01-02T15:04"),
 		"/events?status=dead", "/events?status=pending", "/events?status=succeeded", "/events/" + evs[0].ID, "/dead-letters", "/dead-letters?webhook_id=whk_0", "/replays", "/event-types",
 		"/tenants", "/partners", "/keys", "/audit", "/system"} {
 		var took []time.Duration

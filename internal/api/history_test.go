@@ -17,7 +17,7 @@ import (
 type slowly struct{ surehook.Store }
 
 func (s slowly) Stats(ctx context.Context, f surehook.StatsFilter, since, until time.Time, step time.Duration) ([]surehook.StatsBucket, error) {
-	time.Sleep(3 * time.Millisecond)
+	<-time.After(3 * time.Millisecond)
 	return s.Store.Stats(ctx, f, since, until, step)
 }
 

@@ -82,7 +82,7 @@ func (d deed) moment() moment {
 func spells(bs []bucket, step time.Duration) (out []moment) {
 	var open bool
 	var sum bucket
-	close := func() {
+	end := func() {
 		if open {
 			m := &out[len(out)-1]
 			m.What = fmt.Sprintf("%s of %s failed.", count(sum.Failed+sum.Dead), plural(sum.Attempts, "attempt", "attempts"))
@@ -95,7 +95,7 @@ func spells(bs []bucket, step time.Duration) (out []moment) {
 		case b.Attempts == 0:
 			continue
 		case 2*bad < b.Attempts:
-			close()
+			end()
 			continue
 		case !open:
 			open = true
@@ -104,7 +104,7 @@ func spells(bs []bucket, step time.Duration) (out []moment) {
 		sum = totals([]bucket{sum, b})
 		out[len(out)-1].Until = stamp{b.Start.Add(step)}
 	}
-	close()
+	end()
 	return out
 }
 

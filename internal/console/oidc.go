@@ -119,7 +119,7 @@ func (s *site) oidcRoutes() {
 // come back with a link from there, so it is Lax.
 func (s *site) setLogin(w http.ResponseWriter, value string, age int) {
 	http.SetCookie(w, &http.Cookie{Name: oidcCookie, Value: value, Path: s.base + "/oidc", HttpOnly: true, SameSite: http.SameSiteLaxMode, MaxAge: age,
-		Secure: s.opt.Public.Scheme == "https"})
+		Secure: s.opt.Public.Scheme == "https"}) //nolint:gosec // secure wherever browsers come over TLS
 }
 
 // leave sends somebody to the provider.

@@ -85,7 +85,7 @@ func (r *Rule) match(claims map[string]any) (bool, error) {
 		if r.Claim == "email" { // the same mailbox, however it is written
 			v, want = strings.ToLower(v), strings.ToLower(want)
 		}
-		if end, any := strings.CutPrefix(want, "*"); v == want || any && v != "" && strings.HasSuffix(v, end) {
+		if end, wild := strings.CutPrefix(want, "*"); v == want || wild && v != "" && strings.HasSuffix(v, end) {
 			found = true
 		}
 	}
