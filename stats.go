@@ -6,6 +6,9 @@ import "time"
 type StatsFilter struct {
 	Endpoint int64
 	For      Viewer // at endpoints that it sees
+	// Late is how much later than it began an attempt must have been recorded for it to
+	// be left out, where that saves work; 0: an hour.
+	Late time.Duration
 }
 
 // Standing counts endpoints by how they do, each once, and their deliveries.

@@ -12,7 +12,7 @@ type StatsWindow struct {
 	Since time.Time `query:"since" doc:"A day ago by default"`
 	Until time.Time `query:"until" doc:"Now by default"`
 	Step  int       `query:"step_s" minimum:"60" maximum:"86400" default:"3600" doc:"Seconds a bucket"`
-	Wait  int       `query:"wait_ms" minimum:"0" maximum:"60000" doc:"After so many milliseconds the newest buckets are answered, and the others are left out: ask again for more. 0: all of them. since and until must be on whole steps"`
+	Wait  int       `query:"wait_ms" minimum:"0" maximum:"60000" doc:"After so many milliseconds the newest buckets are answered, and the others are left out: ask again for more. So are attempts that were recorded over five minutes after they began. 0: all of them. since and until must be on whole steps"`
 }
 
 type statsIn struct {
@@ -77,6 +77,7 @@ func (s *server) sum(ctx context.Context, f surehook.StatsFilter, in StatsWindow
 		if since.UnixNano()%int64(step) != 0 || until.UnixNano()%int64(step) != 0 {
 			return nil, surehook.Invalid("wait_ms", "needs since and until on whole steps")
 		}
+		f.Late = 5 * time.Minute
 		rows, from, err = s.sums.newest(ctx, f, since, until, step, time.Duration(in.Wait)*time.Millisecond)
 	} else {
 		rows, err = s.sums.get(ctx, f, since, until, step)

@@ -16,6 +16,13 @@ type moment struct {
 	Who   word
 }
 
+func (m moment) latest() time.Time {
+	if m.Until.IsZero() {
+		return m.At.Time
+	}
+	return m.Until.Time
+}
+
 // historyPart is what happened to an endpoint, newest first.
 type historyPart struct {
 	Endpoint word
@@ -132,10 +139,15 @@ func (v *visit) historyOf(id string) (historyPart, error) {
 	}
 	p.More = c.From.After(since)
 	p.Moments = spells(c.Items, time.Hour)
+	for i, m := range p.Moments {
+		if now := v.now(); m.Until.After(now) { // the hour isn't over
+			p.Moments[i].Until = stamp{now}
+		}
+	}
 	for _, d := range l.Items {
 		p.Moments = append(p.Moments, d.moment())
 	}
-	slices.SortStableFunc(p.Moments, func(a, b moment) int { return b.At.Compare(a.At.Time) })
+	slices.SortStableFunc(p.Moments, func(a, b moment) int { return b.latest().Compare(a.latest()) })
 	p.Moments = p.Moments[:min(len(p.Moments), 20)]
 	return p, nil
 }

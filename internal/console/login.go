@@ -14,6 +14,7 @@ import (
 type loginPage struct {
 	Next     string
 	Problem  string
+	WrongKey bool   // the problem is the key's
 	Provider string // where else one may sign in; empty: nowhere
 }
 
@@ -63,7 +64,9 @@ func (s *site) next(path string) string {
 // login opens a session for who has an API key.
 func (s *site) login(w http.ResponseWriter, r *http.Request) {
 	again := func(status int, why string) {
-		s.render(w, r, status, "login.html", s.gate(s.next(r.PostFormValue("next")), why))
+		p := s.gate(s.next(r.PostFormValue("next")), why)
+		p.WrongKey = true
+		s.render(w, r, status, "login.html", p)
 	}
 	if err := s.origin.Check(r); err != nil {
 		again(http.StatusForbidden, "The form was sent from another site: sign in here.")

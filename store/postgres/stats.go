@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -25,7 +26,8 @@ func (s *Store) Stats(ctx context.Context, f surehook.StatsFilter, since, until 
 	}
 	start := since.UnixMilli()
 	err = s.read(ctx, func(tx pgx.Tx) error {
-		q := query{args: []any{lowKey(since), highKey(until), row.CeilMillis(since), row.CeilMillis(until),
+		late := cmp.Or(f.Late, keySlack)
+		q := query{args: []any{timeKey(since.Add(-late)), timeKey(until.Add(late)), row.CeilMillis(since), row.CeilMillis(until),
 			start, since.Sub(time.UnixMilli(start)).Nanoseconds(), step.Nanoseconds()}}
 		if f.Endpoint != 0 {
 			q.add(`endpoint_key = ?`, f.Endpoint)
