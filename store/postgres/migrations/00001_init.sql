@@ -163,6 +163,9 @@ CREATE TABLE surehook.attempts (
     PRIMARY KEY (event_key, endpoint_key, key)
 ) PARTITION BY RANGE (key);
 CREATE INDEX attempts_endpoint ON surehook.attempts (endpoint_key, key);
+-- Attempts are appended in the order of their keys, which are times: a few pages say
+-- which of them hold a window.
+CREATE INDEX attempts_time ON surehook.attempts USING brin (key) WITH (pages_per_range = 32, autosummarize = on);
 
 CREATE TABLE surehook.dead_letters (
     key          bigint PRIMARY KEY,
