@@ -72,7 +72,10 @@ func (e endpoint) Pulled() bool { return e.Target == "pull" }
 
 // Host is the URL without what is long in it.
 func (e endpoint) Host() string {
-	if e.Pulled() {
+	switch {
+	case e.SessionID != "":
+		return "inbox of session " + string(e.SessionID)
+	case e.Pulled():
 		return "inbox " + string(e.ID)
 	}
 	u, err := url.Parse(string(e.URL))
@@ -170,6 +173,26 @@ type endpointPage struct {
 	Inbox    *inbox // of an endpoint that has one of its own
 	Pulled   stamp  // when events were acknowledged last
 	Command  string // to pull with
+
+	Problems map[string]string // by field of the form that was sent
+	Typed    url.Values        // as it was sent
+}
+
+// In gives what was typed into a field, or else what stands there at first.
+func (p endpointPage) In(name, first string) string {
+	if p.Typed.Has(name) {
+		return p.Typed.Get(name)
+	}
+	return first
+}
+
+// refused shows the endpoint's page with a form of it as it was sent, and what is wrong.
+func (v *visit) refused(err error) error {
+	p, ok := errors.AsType[*problem](err)
+	if !ok || len(p.Fields) == 0 || p.Status >= 500 {
+		return err
+	}
+	return v.showEndpoint(p.Status, endpointPage{Problems: fields(p), Typed: v.r.PostForm})
 }
 
 // lane is where the endpoint's lane stands on the node that serves the page.
@@ -260,13 +283,13 @@ func (v *visit) testEndpoint() error {
 func (v *visit) rotate() error {
 	hours, err := strconv.ParseFloat(v.r.PostForm.Get("overlap_hours"), 64)
 	if err != nil {
-		return surehook.Invalid("overlap_hours", "must be a number of hours, 0 to 168")
+		return v.refused(refusedForm(map[string]string{"overlap_hours": "must be a number of hours, 0 to 168"}))
 	}
 	var out struct {
 		Secret string `json:"secret"`
 	}
 	if err := v.ask(http.MethodPost, "/v1/webhooks/"+seg(v.r.PathValue("id"))+"/rotate-secret", map[string]float64{"overlap_hours": hours}, &out, v.once()...); err != nil {
-		return err
+		return v.refused(err)
 	}
 	return v.showEndpoint(http.StatusOK, endpointPage{Secret: v.first(out.Secret), Again: v.again, Rotated: true})
 }

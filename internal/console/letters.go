@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -33,7 +34,12 @@ type lettersPage struct {
 	Query   url.Values
 	More    string
 	Outcome *lettersOutcome
+	Problem string
+	Chosen  []string // ticked before
 }
+
+// Ticked tells whether a dead letter was ticked before.
+func (p lettersPage) Ticked(id word) bool { return slices.Contains(p.Chosen, string(id)) }
 
 // lettersOutcome is what became of those that were selected.
 type lettersOutcome struct {
@@ -53,7 +59,7 @@ type refusal struct {
 
 var letterFilter = []string{"webhook_id", "tenant_id", "since", "until"}
 
-func (v *visit) letters() error { return v.showLetters(http.StatusOK, nil) }
+func (v *visit) letters() error { return v.showLetters(http.StatusOK, lettersPage{}) }
 
 func (v *visit) lettersQuery(from url.Values) (shown, q url.Values, err error) {
 	shown = only(from, letterFilter...)
@@ -62,7 +68,7 @@ func (v *visit) lettersQuery(from url.Values) (shown, q url.Values, err error) {
 		if text := shown.Get(name); text != "" {
 			t, err := readTime(text)
 			if err != nil {
-				return nil, nil, surehook.Invalid(name, "must be a date and time, such as 2026-01-31T12:00 (UTC)")
+				return shown, nil, surehook.Invalid(name, "must be a date and time, such as 2026-01-31T12:00 (UTC)")
 			}
 			q.Set(name, t.Format(time.RFC3339))
 		}
@@ -70,17 +76,24 @@ func (v *visit) lettersQuery(from url.Values) (shown, q url.Values, err error) {
 	return shown, q, nil
 }
 
-func (v *visit) showLetters(status int, o *lettersOutcome) error {
+func (v *visit) showLetters(status int, p lettersPage) error {
 	shown, q, err := v.lettersQuery(v.r.URL.Query())
+	p.Query = shown
 	if err != nil {
-		return err
+		p.Problem = err.Error()
+		return v.showAs(http.StatusBadRequest, "letters.html", p)
 	}
 	q.Set("limit", rows)
-	l, err := get[list[letter]](v, "/v1/dead-letters", q)
-	if err != nil {
+	if p.list, err = get[list[letter]](v, "/v1/dead-letters", q); err != nil {
 		return err
 	}
-	return v.showAs(status, "letters.html", lettersPage{l, shown, more(shown, l.Next), o})
+	p.More = more(shown, p.Next)
+	return v.showAs(status, "letters.html", p)
+}
+
+// stay shows the page as it was, and why nothing was done.
+func (v *visit) stay(why string) error {
+	return v.showLetters(http.StatusBadRequest, lettersPage{Problem: why, Chosen: v.r.PostForm["ids"]})
 }
 
 // Bounds of one change of dead letters: a page must answer while somebody waits.
@@ -98,13 +111,13 @@ func (v *visit) changeLetters() error {
 		return surehook.Invalid("action", "must be replay or discard")
 	}
 	if action == "discard" && v.r.PostForm.Get("sure") != "yes" {
-		return surehook.Invalid("sure", "tick the box beside Discard first: a discarded dead letter can't be replayed from here any more")
+		return v.stay("To discard, tick the box beside it first: a discarded dead letter can't be replayed from here any more.")
 	}
 	o := &lettersOutcome{Action: action}
 	if v.r.PostForm.Get("all") != "yes" {
 		ids := v.r.PostForm["ids"]
 		if len(ids) == 0 {
-			return surehook.Invalid("ids", "tick at least one dead letter, or choose all of the filter")
+			return v.stay("Nothing was done: tick at least one dead letter, or choose all of the filter.")
 		}
 		if len(ids) > lettersAtOnce {
 			ids = ids[:lettersAtOnce]
@@ -112,12 +125,12 @@ func (v *visit) changeLetters() error {
 		if err := v.apply(o, ids); err != nil {
 			return err
 		}
-		return v.showLetters(http.StatusOK, o)
+		return v.showLetters(http.StatusOK, lettersPage{Outcome: o})
 	}
 	if err := v.step(o); err != nil {
 		return err
 	}
-	return v.showLetters(http.StatusOK, o)
+	return v.showLetters(http.StatusOK, lettersPage{Outcome: o})
 }
 
 // step does a part of all dead letters of the filter: the page shows how far it is,

@@ -4,8 +4,6 @@ import (
 	"net/http"
 	"net/url"
 	"time"
-
-	"github.com/surehook/surehook"
 )
 
 // replay is a background job that delivers past events again.
@@ -82,7 +80,7 @@ func (v *visit) startReplay() error {
 		}
 		t, err := readTime(text)
 		if err != nil {
-			return surehook.Invalid(name, "must be a date and time, such as 2026-01-31T12:00 (UTC)")
+			return v.refused(refusedForm(map[string]string{name: "must be a date and time, such as 2026-01-31T12:00 (UTC)"}))
 		}
 		in[name] = t.Format(time.RFC3339)
 	}
@@ -93,7 +91,7 @@ func (v *visit) startReplay() error {
 		Replay replay `json:"replay"`
 	}
 	if err := v.ask(http.MethodPost, "/v1/webhooks/"+seg(v.r.PathValue("id"))+"/replay", in, &out, v.once()...); err != nil {
-		return err
+		return v.refused(err)
 	}
 	return v.redirect("/replays/" + seg(out.Replay.ID) + "?done=started")
 }

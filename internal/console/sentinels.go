@@ -88,6 +88,15 @@ func (w watch) Name() string {
 // Host is where a webhook's events go, without what is long in it.
 func (w watch) Host() string { return endpoint{URL: w.Target.URL}.Host() }
 
+// Address is the callback without its query, which may hold a secret of the receiver's.
+func (w watch) Address() string {
+	address, query, _ := strings.Cut(string(w.Target.URL), "?")
+	if query != "" {
+		address += "?…"
+	}
+	return address
+}
+
 // Because says what its status means, and what to do about it.
 func (w watch) Because() said { return watchStates[string(w.Status)] }
 

@@ -62,6 +62,9 @@ func TestSentinels(t *testing.T) {
 			t.Errorf("%s", p.URL)
 		}
 		b.sees(b.get(path), 200, "order:*", "every type", "when it is removed", "Delivered", "1 event")
+		if strings.Contains(b.last, "its-own") {
+			t.Error("the page holds what may be the receiver's secret")
+		}
 		b.sees(b.post(path+"/pause"), 200, "Paused: nothing matches", "isn’t made up for")
 		b.sees(b.post(path+"/resume"), 200, "it watches again")
 		p := b.post(path+"/secret", "secret", "whsec_d3Jvbmc=")
@@ -126,6 +129,7 @@ func TestBrowserInboxesSentinelsSessions(t *testing.T) {
 		b.do(chromedp.SendKeys("#session_id", "agent"), chromedp.SendKeys("#urgency", "steer"), chromedp.SendKeys("#description", "to my laptop"))
 		b.press("Create")
 		b.see("an inbox: events wait there until they are pulled, by session agent")
+		b.see("inbox of session agent")
 		s.publish(`{"type":"order.paid","subjects":["order:1"],"data":{}}`)
 		s.until("three wait", func() bool { return s.rest("GET", "/v1/sessions/agent", "")["inbox"].(map[string]any)["events"] == 3.0 })
 		b.press("agent")
