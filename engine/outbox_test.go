@@ -296,7 +296,7 @@ func TestOutboxWakesTheFanOut(t *testing.T) {
 	b.hook(r)
 	conn := b.connect()
 	for i := range 10 {
-		b.waitAsleep(conn) // which it is when it has found nothing
+		b.waitAsleep(conn)
 		b.end(b.begin(conn, fmt.Sprint("event-", i), "").Commit(t.Context()))
 		r.Wait(t, i+1)
 	}
@@ -315,13 +315,15 @@ func TestOutboxOnSQLiteWakesTheFanOut(t *testing.T) {
 	}
 }
 
+// waitAsleep waits until the fan-out has found nothing, and hears notices.
 func (b *outboxBed) waitAsleep(conn *pgx.Conn) {
 	b.t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for limit := time.After(20 * time.Second); ; {
 		var asleep bool
-		b.end(conn.QueryRow(b.t.Context(), `SELECT value = 1 FROM surehook.counters WHERE name = 'asleep'`).Scan(&asleep))
+		b.end(conn.QueryRow(b.t.Context(), `SELECT value = 1 AND EXISTS (SELECT FROM pg_stat_activity
+			WHERE datname = current_database() AND query LIKE 'LISTEN "surehook.echo%') FROM surehook.counters WHERE name = 'asleep'`).Scan(&asleep))
 		if asleep {
 			return
 		}
