@@ -46,6 +46,9 @@ func (s *Store) Tx(ctx context.Context, f func(tx *Tx) error) error {
 	if err := s.space.check(); err != nil {
 		return err
 	}
+	if ctx.Err() != nil {
+		return unavailable("the transaction was cancelled before it began", ctx.Err())
+	}
 	tx := &Tx{s: s, ctx: ctx, limit: s.opt.TxLimit, begun: make(chan struct{}), ended: make(chan error, 1), open: make(map[*sqlite3.Stmt]bool)}
 	if tx.limit <= 0 {
 		tx.limit = txLimit
@@ -99,6 +102,8 @@ func (tx *Tx) run(c *conn) error {
 	select {
 	case err = <-tx.ended:
 	case <-ctx.Done():
+	}
+	if err == nil && ctx.Err() != nil { // also when both came at once
 		late = tx.late()
 		err = late
 	}

@@ -184,8 +184,19 @@ func TestTxEndsWithItsContext(t *testing.T) {
 	if surehook.CodeOf(err) != surehook.Unavailable || !errors.Is(err, context.Canceled) || len(waiting(t, s)) != 0 {
 		t.Error(err)
 	}
-	if err := s.Tx(ctx, func(*Tx) error { return nil }); err == nil {
-		t.Error("it began with a context that had ended")
+	if err := s.Tx(ctx, func(*Tx) error { t.Error("it began with a context that had ended"); return nil }); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	for i := range 20 { // the end of the function and that of its context may come at once
+		ctx, cancel := context.WithCancel(t.Context())
+		err := s.Tx(ctx, func(tx *Tx) error {
+			_, err := tx.Enqueue(event)
+			cancel()
+			return err
+		})
+		if !errors.Is(err, context.Canceled) || len(waiting(t, s)) != 0 {
+			t.Fatalf("round %d: %v", i, err)
+		}
 	}
 }
 
