@@ -79,7 +79,7 @@ func (r *rig) whilePruning(ctx context.Context, s scenario) (figures, float64, e
 				step := time.Now()
 				n, more, err = r.store.Prune(ctx, time.Now().Add(-30*24*time.Hour), 500)
 				pruned += n
-				time.Sleep(time.Since(step)) // as the engine does
+				time.Sleep(4 * time.Since(step)) // as the engine does
 			}
 		}
 		done <- err

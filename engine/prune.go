@@ -10,6 +10,8 @@ const (
 	pruneEvery   = time.Minute
 	tenantsEvery = time.Hour // of tenants with days of their own, unless those change here
 	pruneStep    = 500       // events in one transaction, at most
+	pruneRest    = 4         // times as long as a step took: so much of its time the store has for others
+	pruneBehind  = time.Hour // who has had to do for so long rests less
 )
 
 // pruneLoop removes events past retention, in small steps. Of several nodes the
@@ -69,12 +71,17 @@ func (e *Engine) pruneTenants() {
 	}
 }
 
-// pruneSteps makes steps until there is nothing more to do. Between two it rests for
-// as long as the last one took: longer, the more there is to do besides.
+// pruneSteps makes steps until there is nothing more to do. Between two it rests by
+// how long the last one took: longer, the more there is to do besides. Who is still
+// not done after an hour comes too slowly, and rests for as long as it works.
 func (e *Engine) pruneSteps(step func() (int64, bool, error)) (total int64, err error) {
+	began := time.Now()
 	for more := true; more && e.ctx.Err() == nil; {
 		var n int64
-		start := time.Now()
+		start, rest := time.Now(), time.Duration(pruneRest)
+		if start.Sub(began) > pruneBehind {
+			rest = 1
+		}
 		if n, more, err = step(); err != nil {
 			return total, err
 		}
@@ -84,7 +91,7 @@ func (e *Engine) pruneSteps(step func() (int64, bool, error)) (total int64, err 
 		}
 		select {
 		case <-e.ctx.Done():
-		case <-time.After(time.Since(start)):
+		case <-time.After(rest * time.Since(start)):
 		}
 	}
 	return total, nil

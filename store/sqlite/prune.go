@@ -10,7 +10,8 @@ import (
 )
 
 // pruneMost bounds a step more than its caller does. Others wait for as long as it
-// takes, about a millisecond, and share its transaction.
+// takes, about a millisecond, and share its transaction. It weighs as one row: it is
+// no load for which the next transaction should wait for company.
 const pruneMost = 50
 
 // Prune implements surehook.Retention: the oldest events first, those of one
@@ -20,7 +21,7 @@ func (s *Store) Prune(_ context.Context, before time.Time, limit int) (int64, bo
 	limit = min(limit, pruneMost)
 	var n, from, to int64
 	var more bool
-	err := s.write(limit, func(c *conn) error {
+	err := s.write(1, func(c *conn) error {
 		n, more, from = 0, false, s.pruned.Load()
 		old, seen, err := oldEvents(c, from, before, limit)
 		if err != nil {
@@ -84,7 +85,7 @@ func (s *Store) PruneTenant(_ context.Context, tenant string, before time.Time, 
 	limit = min(limit, pruneMost)
 	var n int64
 	var more bool
-	err := s.write(limit, func(c *conn) error {
+	err := s.write(1, func(c *conn) error {
 		n, more = 0, false
 		var keys []int64
 		bound, young := millis(before), false
