@@ -152,7 +152,7 @@ func (b *bench) half(ctx context.Context) error {
 
 func (b *bench) latency(ctx context.Context, role string, st store, perS float64, pending int) (figures, error) {
 	s := b.base(1)
-	s.PerS, s.RunMs, s.Pending, s.Database = perS, s.RunMs*3/2, pending, st.dsn
+	s.PerS, s.RunMs, s.Pending, s.Database = perS, s.RunMs*2, pending, st.dsn
 	f, err := in[figures](ctx, role, s)
 	b.rep.Lost += f.Lost
 	progress("%s, %s at %.0f/s: p50 %.2f ms, p99 %.2f ms", st.name, role, s.PerS, f.P50, f.P99)
