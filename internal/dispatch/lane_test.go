@@ -70,6 +70,55 @@ func TestPromisesTakenBackWakeTheLane(t *testing.T) {
 	})
 }
 
+// What comes into the store during a claim that leaves nothing else there has waited
+// since then: others may pass it for a moment, else a lane that is busy would have
+// every row claimed for as long as it is.
+func TestWhatComesDuringAClaimHasWaitedSinceThen(t *testing.T) {
+	bubble(t, func(k *desk) {
+		gate := make(chan struct{})
+		k.w.use(func(context.Context, string, string) egress.Result {
+			<-gate
+			return egress.Result{Status: 200}
+		})
+		e := k.endpoint(1, func(e *surehook.Endpoint) { e.Limits.Concurrency = 1 })
+		var held [][]surehook.Target
+		promised := func(n int) int {
+			before := k.lanes[1].reserved
+			for range n {
+				held = append(held, k.Reserve([]*surehook.Endpoint{e}, 1))
+			}
+			return k.lanes[1].reserved - before
+		}
+		want(t, "promises", promised(queueStart), queueStart)
+		k.publish(1, 1) // no place: it stays in the store
+		after(2 * passFor)
+		k.m.failing(func(call string, _ []surehook.Outcome) error {
+			if call == "claim" {
+				time.Sleep(passFor / 2) //nolint:forbidigo // in the bubble it moves the clock
+			}
+			return nil
+		})
+		for _, h := range held[queueStart/2:] {
+			k.Cancel(h)
+		}
+		held = held[:queueStart/2]
+		synctest.Wait() // the claim is under way
+		want(t, "promises during a claim", promised(5), 5)
+		k.Wake(e.Key) // something is in the store
+		after(passFor/2 + time.Millisecond)
+		want(t, "claims", k.m.count("claim"), 1)
+		want(t, "promises while something has come", promised(1), 1)
+		after(passFor/2 + time.Millisecond)
+		want(t, "promises once it has waited", promised(1), 0)
+		for _, h := range held {
+			k.Cancel(h)
+		}
+		close(gate)
+		after(time.Second)
+		want(t, "rows", k.left(), 0)
+	})
+}
+
 func TestClaimErrorsHeal(t *testing.T) {
 	for _, code := range []surehook.ErrorCode{surehook.Unavailable, surehook.Internal} {
 		bubble(t, func(k *desk) {

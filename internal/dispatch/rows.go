@@ -36,7 +36,7 @@ func (l *lane) claim() {
 		return
 	}
 	l.mu.Unlock()
-	recalls := l.d.recalls.Load()
+	recalls, began := l.d.recalls.Load(), l.d.now()
 	// An error must mean that nothing was claimed, so the claim can't be cancelled.
 	got, err := l.d.store.Claim(context.WithoutCancel(l.d.ctx), l.key, limit, l.d.memory.room())
 	if err == nil {
@@ -67,6 +67,8 @@ func (l *lane) claim() {
 	}
 	if l.more = l.more || got.More; !l.more {
 		l.moreAt = time.Time{}
+	} else if !got.More {
+		l.moreAt = began // what waits there now came since
 	}
 	if !got.More && !got.Next.IsZero() {
 		next := got.Next
