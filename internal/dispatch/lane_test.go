@@ -91,6 +91,8 @@ func TestWhatComesDuringAClaimHasWaitedSinceThen(t *testing.T) {
 		}
 		want(t, "promises", promised(queueStart), queueStart)
 		k.publish(1, 1) // no place: it stays in the store
+		synctest.Wait()
+		want(t, "promises without a place", promised(1), 0)
 		after(2 * passFor)
 		k.m.failing(func(call string, _ []surehook.Outcome) error {
 			if call == "claim" {
