@@ -152,8 +152,8 @@ func TestS02_ShutdownIsNoFailure(t *testing.T) {
 	b.publish("a", "1")
 	r.Wait(t, 1)
 	b.close() // its deadline cancels the attempt
-	b.open()
 	r.Use(nil)
+	b.open()
 	r.Wait(t, 2)
 	b.idle()
 	if as := b.attempts(ep); len(as) != 1 || as[0].Number != 1 || as[0].Status != surehook.AttemptSucceeded {
