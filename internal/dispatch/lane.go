@@ -16,7 +16,9 @@ const (
 	suspectAt  = 3   // failures in a row
 )
 
-// passFor is how long rows may pass others that wait in the store.
+// passFor is how long rows may pass others that wait in the store. Before it is over,
+// a lane that has room claims the few that came since its last claim, so that a busy
+// one, whose queue is never short, doesn't turn all rows away.
 const passFor = 25 * time.Millisecond
 
 const (
@@ -68,7 +70,8 @@ type lane struct {
 	taken    int            // successes since room changed
 	throttle int            // concurrency while the receiver asks for less; 0: the endpoint's cap
 	more     bool           // free rows are due in the store
-	moreAt   time.Time      // since when that keeps new rows back; zero: it doesn't
+	moreAt   time.Time      // since when they have waited; zero: nobody has asked yet
+	deep     bool           // the last claim left some there
 	nextDue  time.Time      // when more will be; zero: nothing is known
 	gone     bool           // forgotten: what an outcome still frees, the scan ends
 	held     bool           // nothing is sent for a while; see hold.go
@@ -95,7 +98,7 @@ type lane struct {
 func (l *lane) reserve(size int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.route.live || l.held || l.d.draining.Load() || l.breaker.failures >= breakerOpens || (l.more && l.outwaited()) {
+	if !l.route.live || l.held || l.d.draining.Load() || l.breaker.failures >= breakerOpens || (l.more && l.outwaited(passFor)) {
 		return false
 	}
 	if n := len(l.queue) + l.reserved; n >= l.room || !l.d.memory.fits(n, size) {
@@ -105,14 +108,14 @@ func (l *lane) reserve(size int) bool {
 	return true
 }
 
-// outwaited tells whether rows have been waiting in the store for longer than
-// others may pass them. Callers hold mu.
-func (l *lane) outwaited() bool {
+// outwaited tells whether rows have been waiting in the store for longer than d.
+// Callers hold mu.
+func (l *lane) outwaited(d time.Duration) bool {
 	now := l.d.now()
 	if l.moreAt.IsZero() {
 		l.moreAt = now
 	}
-	return now.Sub(l.moreAt) > passFor
+	return now.Sub(l.moreAt) > d
 }
 
 // unreserve takes a promise back: the append failed or was a duplicate.
@@ -219,13 +222,15 @@ func (l *lane) kick() {
 	}
 	if l.more && !l.claiming && l.hungry() && l.open(now) {
 		l.grow()
-		l.claiming, l.more = true, false // the claim says whether there are more
-		l.d.work.Go(l.claim)
+		since := l.moreAt
+		l.claiming, l.more, l.moreAt = true, false, time.Time{} // the claim says whether there are more
+		l.d.work.Go(func() { l.claim(since) })
 	}
 }
 
-// hungry tells whether the queue is short enough for a claim to be worth its
-// write; a probe needs one row. Callers hold mu.
+// hungry tells whether the queue is short enough for a claim to be worth its write,
+// or the few rows that wait have done so for long enough; a probe needs one row.
+// Callers hold mu, and know that rows wait.
 func (l *lane) hungry() bool {
 	if l.breaker.failures >= breakerOpens {
 		return len(l.queue)+l.reserved == 0
@@ -234,7 +239,7 @@ func (l *lane) hungry() bool {
 	if l.d.memory.tight() {
 		return n <= min(l.route.concurrency, l.room/2) // what a claim may take is little: let it be worth its write
 	}
-	return n <= l.room/2
+	return n <= l.room/2 || (n < l.room && !l.deep && l.outwaited(passFor/2))
 }
 
 // grow gives the lane more room when the endpoint has taken what there was.

@@ -18,8 +18,8 @@ const (
 	heldLong   = time.Second            // that a suspect may wait in a lane; about how often others' are asked for
 )
 
-// claim takes due rows from the store.
-func (l *lane) claim() {
+// claim takes due rows from the store, where they have waited since then.
+func (l *lane) claim(since time.Time) {
 	release := l.d.claimTurn()
 	defer release()
 	l.mu.Lock()
@@ -28,7 +28,7 @@ func (l *lane) claim() {
 		limit = min(limit, 1)
 	}
 	if limit <= 0 || l.held || l.d.draining.Load() {
-		l.claiming, l.more = false, true
+		l.claiming, l.more, l.moreAt = false, true, since
 		if !l.route.live || l.held {
 			l.kick()
 		}
@@ -36,7 +36,7 @@ func (l *lane) claim() {
 		return
 	}
 	l.mu.Unlock()
-	recalls, began := l.d.recalls.Load(), l.d.now()
+	recalls := l.d.recalls.Load()
 	// An error must mean that nothing was claimed, so the claim can't be cancelled.
 	got, err := l.d.store.Claim(context.WithoutCancel(l.d.ctx), l.key, limit, l.d.memory.room())
 	if err == nil {
@@ -52,7 +52,7 @@ func (l *lane) claim() {
 	if err != nil {
 		l.d.log.Warn("due deliveries couldn't be claimed; trying again", "endpoint", l.route.ID, "error", err)
 		l.expect(l.d.now().Add(claimRetry))
-		l.more = false // until then
+		l.more, l.moreAt = false, time.Time{} // until then
 		l.again()
 		return
 	}
@@ -65,10 +65,8 @@ func (l *lane) claim() {
 			l.queue = append(l.queue, it)
 		}
 	}
-	if l.more = l.more || got.More; !l.more {
-		l.moreAt = time.Time{}
-	} else if !got.More {
-		l.moreAt = began // what waits there now came since
+	if l.deep = got.More; l.deep {
+		l.more, l.moreAt = true, since
 	}
 	if !got.More && !got.Next.IsZero() {
 		next := got.Next
