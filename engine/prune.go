@@ -78,7 +78,7 @@ func (e *Engine) pruneSteps(step func() (int64, bool, error)) (total int64, err 
 	began := time.Now()
 	for more := true; more && e.ctx.Err() == nil; {
 		var n int64
-		start, rest := time.Now(), time.Duration(pruneRest)
+		start, rest := time.Now(), pruneRest
 		if start.Sub(began) > pruneBehind {
 			rest = 1
 		}
@@ -91,7 +91,7 @@ func (e *Engine) pruneSteps(step func() (int64, bool, error)) (total int64, err 
 		}
 		select {
 		case <-e.ctx.Done():
-		case <-time.After(rest * time.Since(start)):
+		case <-time.After(time.Duration(rest) * time.Since(start)):
 		}
 	}
 	return total, nil

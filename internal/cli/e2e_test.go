@@ -83,15 +83,42 @@ type server struct {
 
 // journal is what a process has written so far.
 type journal struct {
-	mu   sync.Mutex
-	text []byte
+	mu    sync.Mutex
+	text  []byte
+	wrote chan struct{} // closed at the next write, if somebody waits for it
 }
 
 func (j *journal) Write(b []byte) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.text = append(j.text, b...)
+	if j.wrote != nil {
+		close(j.wrote)
+		j.wrote = nil
+	}
 	return len(b), nil
+}
+
+// wait waits until the text holds a phrase more than n times.
+func (j *journal) wait(t *testing.T, phrase string, n int) {
+	t.Helper()
+	for late := time.After(time.Minute); ; {
+		j.mu.Lock()
+		text, wrote := string(j.text), j.wrote
+		if wrote == nil {
+			wrote = make(chan struct{})
+			j.wrote = wrote
+		}
+		j.mu.Unlock()
+		if strings.Count(text, phrase) > n {
+			return
+		}
+		select {
+		case <-wrote:
+		case <-late:
+			t.Fatalf("waited a minute for %q:\n%s", phrase, text)
+		}
+	}
 }
 
 func (j *journal) String() string {

@@ -106,16 +106,12 @@ func (b *relayBed) start() {
 // reload has the relay read its file, and waits until it has.
 func (b *relayBed) reload() {
 	b.t.Helper()
-	read := func() int { return strings.Count(b.output.String(), "the configuration was ") } // changed, or the same
-	before := read()
+	const read = "the configuration was " // changed, or the same
+	before := strings.Count(b.output.String(), read)
 	if err := b.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		b.t.Fatal(err)
 	}
-	for deadline := time.Now().Add(time.Minute); read() == before; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			b.t.Fatalf("the file wasn't read again:\n%s", &b.output)
-		}
-	}
+	b.output.wait(b.t, read, before)
 }
 
 func (b *relayBed) end() {
