@@ -122,13 +122,8 @@ func fillDatabase(t *testing.T, dsn string, keys []int64, n int) {
 	}
 	defer func() { _ = conn.Close(context.Background()) }()
 	hooks := strings.Trim(strings.ReplaceAll(fmt.Sprint(keys), " ", ","), "[]")
-	// Today's partition alone is there: the events are those of today so far, or of
-	// its first minute.
-	now := time.Now().UTC()
-	day := now.Truncate(24 * time.Hour)
-	long := max(now.Sub(day), time.Minute)
 	series := fmt.Sprintf(`WITH e AS MATERIALIZED (SELECT ((%[4]d + n * %[5]d / %[1]d - 1577836800000) << 22) + (n %% 100000) * 2 AS key, %[4]d + n * %[5]d / %[1]d AS at,
-		(ARRAY[%[2]s]::bigint[])[1 + n %% %[3]d] AS hook, n FROM generate_series(0::bigint, %[1]d - 1) n) `, n, hooks, crowd, day.UnixMilli(), long.Milliseconds())
+		(ARRAY[%[2]s]::bigint[])[1 + n %% %[3]d] AS hook, n FROM generate_series(0::bigint, %[1]d - 1) n) `, n, hooks, crowd, time.Now().Add(-24*time.Hour).UnixMilli(), (24 * time.Hour).Milliseconds())
 	for _, sql := range []string{
 		series + `, k AS (INSERT INTO surehook.event_keys (id, tenant, key, hash) SELECT 'evt_' || key, '', key, '\x00'::bytea FROM e)
 			INSERT INTO surehook.events (key, tenant, id, type, identity, owner, sequence, subjects, occurred_at, created_at, trace, about, partner, alias, api_version, data)
@@ -190,7 +185,7 @@ func visit(t *testing.T, store surehook.Store, n int) {
 	worst := time.Duration(0)
 	for _, path := range []string{"/", "/chart", "/chart?window=hour", "/endpoints", "/endpoints/whk_3", "/chart?endpoint=whk_3", "/events", "/events?type=order.*", "/events?type=nothing.*", "/events?subject=nothing", "/events?type=nothing&status=succeeded", "/endpoints/whk_3/history", "/events?type=nothing.*&since=" + day.Add(-time.Hour).Format("2006-01-02T15:04"),
 		"/events?status=dead", "/events?status=pending", "/events?status=succeeded", "/events/" + evs[0].ID, "/dead-letters", "/dead-letters?webhook_id=whk_0", "/replays", "/event-types",
-		"/tenants", "/partners", "/keys", "/audit", "/system"} {
+		"/sentinels", "/sessions", "/tenants", "/partners", "/keys", "/audit", "/system"} {
 		var took []time.Duration
 		var size int
 		first := time.Duration(0)
