@@ -28,6 +28,8 @@ type Options struct {
 	Public *url.URL
 	Theme  Theme
 	OIDC   *OIDC // nil: operators sign in by key alone; it needs Public
+	// Refresh is how often an open page draws its chart anew; 30 s.
+	Refresh time.Duration
 }
 
 // Theme is how tenants see their portal.
@@ -74,6 +76,9 @@ func New(opt Options) (*Console, error) {
 	}
 	if opt.Now == nil {
 		opt.Now = time.Now
+	}
+	if opt.Refresh <= 0 {
+		opt.Refresh = 30 * time.Second
 	}
 	if opt.Theme.Name == "" {
 		opt.Theme.Name = "Webhooks"

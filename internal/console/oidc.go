@@ -118,8 +118,9 @@ func (s *site) oidcRoutes() {
 // setLogin keeps what only this browser knows while it is at the provider. It must
 // come back with a link from there, so it is Lax.
 func (s *site) setLogin(w http.ResponseWriter, value string, age int) {
+	//nolint:gosec // secure wherever browsers come over TLS
 	http.SetCookie(w, &http.Cookie{Name: oidcCookie, Value: value, Path: s.base + "/oidc", HttpOnly: true, SameSite: http.SameSiteLaxMode, MaxAge: age,
-		Secure: s.opt.Public.Scheme == "https"}) //nolint:gosec // secure wherever browsers come over TLS
+		Secure: s.opt.Public.Scheme == "https"})
 }
 
 // leave sends somebody to the provider.

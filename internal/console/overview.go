@@ -102,6 +102,7 @@ type chartPart struct {
 	More    bool   // older steps are still to be counted
 	Path    string // of the part itself, for the other windows
 	Page    string
+	Every   string // after which it is drawn anew
 }
 
 // Empty tells that there was no attempt.
@@ -140,7 +141,8 @@ func (v *visit) sums(endpoint string, w window) (chartPart, error) {
 	}
 	since := until.Add(-w.Span)
 	l, err := v.count(path, since, until, w.Step)
-	c := chartPart{Buckets: l.Items, From: l.From, More: l.From.After(since), Sum: totals(l.Items), Window: w, Windows: windows, Path: "/chart?endpoint=" + url.QueryEscape(endpoint), Page: page}
+	c := chartPart{Buckets: l.Items, From: l.From, More: l.From.After(since), Sum: totals(l.Items), Window: w, Windows: windows, Path: "/chart?endpoint=" + url.QueryEscape(endpoint), Page: page,
+		Every: strconv.FormatInt(v.opt.Refresh.Milliseconds(), 10) + "ms"}
 	for _, b := range l.Items {
 		if b.Attempts > 0 {
 			c.Latest = b

@@ -53,6 +53,12 @@
     const go = document.querySelector("form[data-submit]");
     if (go) go.requestSubmit();
     document.body.addEventListener("htmx:load", function (e) { times(e.detail.elt.parentNode || document); });
+    // A chart isn't drawn anew while it is read, by table or keyboard, or nobody sees it.
+    document.body.addEventListener("htmx:beforeRequest", function (e) {
+      if (!e.target.matches(".anew")) return;
+      const chart = e.target.closest(".charts");
+      if (document.hidden || chart.contains(document.activeElement) || chart.querySelector("details[open]")) e.preventDefault();
+    });
     document.body.addEventListener("htmx:sseMessage", function () { times(document); });
   }
   if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start); else start();
