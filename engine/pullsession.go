@@ -16,7 +16,8 @@ const (
 	pullSessionSeen  = 5 * time.Second    // after which one is written down as seen again
 )
 
-var errNotAlive = surehook.Errorf(surehook.NotAlive, "the session isn't alive: it was closed, or idle for too long; open it anew")
+var errNotAlive = surehook.Errorf(surehook.NotAlive,
+	"no such session is alive: it was never opened, was closed, or was idle for too long. The first pull opens it; one that has ended is opened by PUT /v1/sessions/{id} with {\"anew\": true}")
 
 // SessionScope says whose session it is: a tenant's, a partner's, or the platform's.
 type SessionScope struct{ Tenant, Partner string }

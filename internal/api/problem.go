@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/validation"
 
 	"github.com/surehook/surehook"
 	"github.com/surehook/surehook/internal/sentinel"
@@ -239,6 +240,8 @@ func fieldError(err error) surehook.FieldError {
 		message = "is not a known field"
 	case strings.HasPrefix(message, "required "):
 		message = "is required"
+	case message == validation.MsgExpectedMatchExactlyOneSchema: // one field alone has several forms
+		message = untilForms
 	case strings.HasPrefix(message, "invalid date/time"):
 		message = "must be a time as in RFC 3339, e.g. 2026-01-31T12:00:00Z"
 	}

@@ -38,6 +38,9 @@ type until struct {
 	set  bool
 }
 
+// untilForms says what fits, where neither form does.
+const untilForms = "must be subject_terminal or never, or an object: kind is subject_terminal, at (with ms, a whole number), count (with n, a whole number) or never"
+
 // UnmarshalJSON implements json.Unmarshaler.
 func (u *until) UnmarshalJSON(data []byte) error {
 	u.set = string(data) != "null"

@@ -303,6 +303,12 @@ func TestSentinelRefused(t *testing.T) {
 			t.Fatal(c.body)
 		}
 	}
+	for _, u := range []string{`"soon"`, `5`, `[]`, `{}`, `{"kind":"soon"}`, `{"kind":"at","ms":"5"}`, `{"kind":"count","n":1.5}`, `{"kind":"never","x":1}`} {
+		a := s.admin("POST", "/sentinels", `{"match":[{"subject":"a"}],"until":`+u+`,"target":{"kind":"session","sessionId":"s"}}`)
+		if a.refused(400, surehook.InvalidRequest, "until"); !strings.Contains(string(a.Raw), "until: must be subject_terminal or never, or an object") {
+			t.Errorf("until %s: %s", u, a.Raw)
+		}
+	}
 	a := s.do(s.key("", surehook.PermRead), "POST", "/sentinels", `{}`)
 	a.refused(403, surehook.Forbidden, "")
 }
