@@ -29,7 +29,7 @@ func (in *PullIn) request() engine.PullRequest {
 	return engine.PullRequest{Cursor: in.Cursor, From: in.From, Limit: in.Limit, Wait: time.Duration(in.Wait) * time.Second}
 }
 
-func (in *PullIn) stream() bool { return strings.Contains(in.Accept, eventStream) }
+func (in *PullIn) stream() bool { return strings.Contains(strings.ToLower(in.Accept), eventStream) }
 
 const eventStream = "text/event-stream"
 

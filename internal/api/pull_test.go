@@ -254,7 +254,7 @@ func testStream(t *testing.T, s *site) {
 	_ = st.res.Body.Close()
 	s.status(first, "pending") // nothing was acknowledged
 
-	st = s.stream(t.Context(), srv.URL, path, "Last-Event-ID", m["id"])
+	st = s.stream(t.Context(), srv.URL, path, "Last-Event-ID", m["id"], "Accept", "Text/Event-Stream")
 	if m := st.want(); !strings.Contains(m["data"], second) {
 		t.Fatalf("after a reconnect: %q", m)
 	}
