@@ -120,7 +120,7 @@ func (e *Engine) challenge(ctx context.Context, id string, to *egress.Target, se
 	if agent == "" {
 		agent = p.Agent(e.opt.Version)
 	}
-	res := e.client.Do(ctx, &egress.Request{Target: to, Body: body, Timeout: p.ChallengeTimeout, ConnectTimeout: p.ConnectTimeout, Header: []egress.Field{
+	res := e.client.Do(ctx, &egress.Request{Target: to, Answer: true, Body: body, Timeout: p.ChallengeTimeout, ConnectTimeout: p.ConnectTimeout, Header: []egress.Field{
 		{Name: "Content-Type", Value: "application/json"}, {Name: "User-Agent", Value: agent}, {Name: p.SubscriptionHeader, Value: id},
 		{Name: p.IDHeader, Value: msg}, {Name: p.TimestampHeader, Value: strconv.FormatInt(now, 10)}, {Name: p.SignatureHeader, Value: signer.Sign(msg, now, body)}}})
 	if res.Cancelled {
@@ -144,14 +144,12 @@ func judge(res egress.Result, word string) error {
 	case res.Status < 200 || res.Status > 299:
 		return &ChallengeError{Reason: ChallengeStatus, Detail: "the answer was " + strconv.Itoa(res.Status)}
 	}
-	var answer struct {
-		Challenge string `json:"challenge"`
-	}
+	var answer map[string]any // a struct's field would take any case of its name
 	d := json.NewDecoder(bytes.NewReader(res.Body))
 	if res.Truncated || d.Decode(&answer) != nil || !errors.Is(extra(d), io.EOF) {
 		return &ChallengeError{Reason: ChallengeFailed, Detail: "the answer isn't a JSON object of at most 4 KiB"}
 	}
-	if subtle.ConstantTimeCompare([]byte(answer.Challenge), []byte(word)) != 1 {
+	if said, _ := answer["challenge"].(string); subtle.ConstantTimeCompare([]byte(said), []byte(word)) != 1 {
 		return &ChallengeError{Reason: ChallengeFailed, Detail: "the answer doesn't give the challenge back"}
 	}
 	return nil

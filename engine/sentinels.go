@@ -230,16 +230,26 @@ func (e *Engine) ChangeSentinelSecret(ctx context.Context, principal, id, secret
 	case ep.Sentinel.Status == surehook.SentinelExpired:
 		return nil, surehook.Errorf(surehook.Conflict, "the sentinel has ended (%s); create another one", ep.Sentinel.Ended)
 	}
-	if s, err := signing.ParseSecret(secret); err == nil {
-		if raw, err := e.keys.Open(dispatch.SecretTable, dispatch.CurrentColumn, ep.ID, ep.Secrets.Current); err == nil && hmac.Equal(raw, s.Bytes()) {
-			return ep, nil
-		}
+	if s, err := signing.ParseSecret(secret); err == nil && e.hasSecret(ep, s.Bytes()) {
+		return ep, nil
 	}
 	if err := e.verify(ctx, principal, ep, secret); err != nil {
 		return nil, err
 	}
 	changed, _, err := e.rotate(ctx, id, secret, profile.Sentinel.OverlapDefault, by)
+	if errors.Is(err, errHasSecret) {
+		return e.sentinel(ctx, id)
+	}
 	return changed, err
+}
+
+// errHasSecret ends a rotation to the secret that the endpoint has by now: a repeated
+// request would have it take the old one's place, which is still to sign.
+var errHasSecret = errors.New("the endpoint has this secret")
+
+func (e *Engine) hasSecret(ep *surehook.Endpoint, secret []byte) bool {
+	raw, err := e.keys.Open(dispatch.SecretTable, dispatch.CurrentColumn, ep.ID, ep.Secrets.Current)
+	return err == nil && hmac.Equal(raw, secret)
 }
 
 var errOfSentinel = surehook.Errorf(surehook.Conflict, "this is a sentinel's endpoint: change or remove the sentinel, at /sentinels/{id}")

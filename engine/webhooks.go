@@ -351,7 +351,9 @@ func (e *Engine) rotate(ctx context.Context, id, given string, overlap time.Dura
 		if err != nil {
 			return err
 		}
-		shown = s
+		if shown = s; overlap > 0 && e.hasSecret(ep, raw) {
+			return errHasSecret
+		}
 		sealed, err := e.keys.Seal(dispatch.SecretTable, dispatch.CurrentColumn, ep.ID, raw)
 		if err != nil {
 			return err

@@ -67,6 +67,7 @@ type Field struct{ Name, Value string }
 type Request struct {
 	Target         *Target
 	Get            bool    // ask for something; there is no body then
+	Answer         bool    // what a 2xx answer says is asked for: its body may take all of the time
 	Header         []Field // reserved names are left out; see ReservedHeader
 	Body           []byte
 	Timeout        time.Duration // of the whole attempt; 0: 15 s

@@ -1,9 +1,14 @@
 package egress
 
 import (
+	"context"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"testing"
+	"time"
+
+	"github.com/surehook/surehook"
 )
 
 // A GET is a POST's head without what belongs to a body, and its answer comes
@@ -32,5 +37,52 @@ func TestH2_Get(t *testing.T) {
 	want(t, res, "", "")
 	if string(res.Body) != "/x%2Fy" {
 		t.Errorf("%s", res.Body)
+	}
+}
+
+// An answer that was asked for may come as slowly as the whole attempt may take; one
+// that doesn't come in that time is none.
+func TestAnswer(t *testing.T) {
+	slow := func(whole bool) func(http.ResponseWriter, *http.Request) {
+		return func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", "5")
+			_, _ = io.WriteString(w, "he")
+			_ = http.NewResponseController(w).Flush()
+			if !whole {
+				<-r.Context().Done()
+				return
+			}
+			time.Sleep(2 * bodyGrace)
+			_, _ = io.WriteString(w, "llo")
+		}
+	}
+	for _, whole := range []bool{true, false} {
+		_, c2, _ := speaking(t, Config{}, slow(whole))
+		one := httptest.NewServer(http.HandlerFunc(slow(whole)))
+		c1 := local(t)
+		for i, c := range []*Client{c1, c2} {
+			url := []string{one.URL, "https://hooks.example.com/x"}[i]
+			r := &Request{Target: target(t, c, url), Answer: true, Timeout: patience}
+			if !whole {
+				r.Timeout = 2 * bodyGrace
+			}
+			res := c.Do(t.Context(), r)
+			if whole {
+				want(t, res, "", "")
+				if string(res.Body) != "hello" || res.Truncated {
+					t.Errorf("HTTP/%d: %+v", i+1, res)
+				}
+				continue
+			}
+			want(t, res, surehook.Timeout, "timed out reading the answer")
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(bodyGrace, cancel)
+			r.Timeout = patience
+			if res := c.Do(ctx, r); !res.Cancelled || res.Code == surehook.OK {
+				t.Errorf("HTTP/%d, given up: %+v", i+1, res)
+			}
+		}
+		one.CloseClientConnections()
+		one.Close()
 	}
 }

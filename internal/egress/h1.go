@@ -226,13 +226,19 @@ func hasName(line []byte, name string) bool {
 	return len(line) > len(name) && line[len(name)] == ':' && strings.EqualFold(string(line[:len(name)]), name)
 }
 
-// readBody takes the excerpt and reports whether the body ended with it. The
-// outcome is decided already, so the body gets little time and few bytes.
+// waits reports whether an answer's body is what was asked for. Otherwise the
+// outcome is decided already, so the body gets little time.
+func (a *attempt) waits(resp *http.Response) bool {
+	return a.req.Answer && resp.StatusCode >= 200 && resp.StatusCode <= 299
+}
+
+// readBody takes the excerpt and reports whether the body ended with it.
 func (c *Client) readBody(ctx context.Context, a *attempt, cn *conn, resp *http.Response) bool {
 	if resp.ContentLength == 0 {
 		return true
 	}
-	if resp.ContentLength < 0 || resp.ContentLength > int64(cn.br.Buffered()) {
+	waits := a.waits(resp)
+	if !waits && (resp.ContentLength < 0 || resp.ContentLength > int64(cn.br.Buffered())) {
 		limit := c.now().Add(bodyGrace)
 		if limit.Before(a.deadline) {
 			_ = cn.tcp.SetReadDeadline(limit)
@@ -242,13 +248,24 @@ func (c *Client) readBody(ctx context.Context, a *attempt, cn *conn, resp *http.
 		}
 	}
 	cn.lim.n = c.maxBody + bodyMargin
-	a.res.Body, a.res.Truncated = excerpt(resp.Body, c.maxBody)
+	c.takeBody(ctx, a, resp, waits)
 	return !a.res.Truncated
 }
 
+// takeBody takes the excerpt. A body that was asked for and didn't come in time is
+// no answer.
+func (c *Client) takeBody(ctx context.Context, a *attempt, resp *http.Response, waits bool) {
+	var err error
+	a.res.Body, a.res.Truncated, err = excerpt(resp.Body, c.maxBody)
+	if waits && (ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded)) {
+		a.phase = "reading the answer"
+		c.fail(ctx, a, err)
+	}
+}
+
 // excerpt reads at most limit bytes and reports whether there was more, or
-// might have been.
-func excerpt(r io.Reader, limit int64) ([]byte, bool) {
+// might have been, and what reading ended with.
+func excerpt(r io.Reader, limit int64) ([]byte, bool, error) {
 	bp := buffers.Get().(*[]byte)
 	defer buffers.Put(bp)
 	if int64(cap(*bp)) < limit+1 {
@@ -265,8 +282,8 @@ func excerpt(r io.Reader, limit int64) ([]byte, bool) {
 		cut := err != io.EOF || n == len(buf)
 		n = min(n, int(limit))
 		if n == 0 {
-			return nil, cut
+			return nil, cut, err
 		}
-		return append([]byte(nil), buf[:n]...), cut
+		return append([]byte(nil), buf[:n]...), cut, err
 	}
 }

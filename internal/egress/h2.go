@@ -93,11 +93,13 @@ func (c *Client) exchange2(ctx context.Context, a *attempt, cn *conn) bool {
 	}
 	a.answered(resp)
 	at := c.now()
-	grace := time.AfterFunc(bodyGrace, cancel)
-	if resp.ContentLength != 0 {
-		a.res.Body, a.res.Truncated = excerpt(resp.Body, c.maxBody)
+	waits := a.waits(resp)
+	if !waits {
+		defer time.AfterFunc(bodyGrace, cancel).Stop()
 	}
-	grace.Stop()
+	if resp.ContentLength != 0 {
+		c.takeBody(ctx, a, resp, waits)
+	}
 	// Cancelling first makes Close reset the stream at once.
 	cancel()
 	_ = resp.Body.Close()

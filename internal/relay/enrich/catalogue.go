@@ -160,14 +160,14 @@ func (c *catalogue) ask(ctx context.Context, value string) (map[string]string, e
 	if c.agent != "" {
 		header = append(header, egress.Field{Name: "User-Agent", Value: c.agent})
 	}
-	res := c.client.Do(ctx, &egress.Request{Target: t, Get: true, Header: header, Timeout: c.e.Timeout})
+	res := c.client.Do(ctx, &egress.Request{Target: t, Get: true, Answer: true, Header: header, Timeout: c.e.Timeout})
 	switch {
 	case res.Code != surehook.OK && res.Err != "":
 		return nil, fmt.Errorf("%s: %s", res.Code, res.Err)
 	case res.Code != surehook.OK || res.Status < 200 || res.Status > 299:
 		return nil, fmt.Errorf("it answered %d", res.Status)
 	case res.Truncated:
-		return nil, fmt.Errorf("its answer is cut, slow, or over %d bytes", maxAnswer)
+		return nil, fmt.Errorf("its answer is cut, or over %d bytes", maxAnswer)
 	}
 	var labels map[string]string
 	if json.Unmarshal(res.Body, &labels) != nil || labels == nil {
