@@ -66,7 +66,8 @@ func (e *CursorError) Unwrap() error { return e.Err }
 // inbox is one that somebody reads.
 type inbox struct {
 	key  int64
-	held func() bool // nothing is given out now
+	held func() bool                // nothing is given out now
+	over func(context.Context) bool // nil: never. Its session has ended, so nobody should wait
 }
 
 // Pull reads the inbox of an endpoint that is pulled. Each event is given to whoever
@@ -165,6 +166,9 @@ func (e *Engine) pull(ctx context.Context, in inbox, req PullRequest) (PullPage,
 		}
 		select {
 		case <-rung:
+			if in.over != nil && in.over(ctx) {
+				req.Wait = 0
+			}
 		case <-e.ctx.Done():
 			return page, nil
 		case <-ctx.Done():

@@ -413,3 +413,26 @@ func TestPullSession(t *testing.T) {
 		})
 	}, func(o *engine.Options) { o.SessionIdle = 4 * time.Second })
 }
+
+// Whoever waits at a session's inbox is told of its end, and doesn't wait on.
+func TestPullSessionEndsWhoWaits(t *testing.T) {
+	both(t, func(t *testing.T, b *bed) {
+		told := make(chan error)
+		go func() {
+			_, err := b.PullSession(context.Background(), engine.SessionScope{}, "s", engine.PullRequest{Wait: engine.MaxPullWait}, engine.Actor{})
+			told <- err
+		}()
+		b.until("it waits", func() bool { return b.PullStats().Readers == 1 })
+		if err := b.CloseSession(t.Context(), engine.SessionScope{}, "s", engine.Actor{}); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-told:
+			if surehook.CodeOf(err) != surehook.NotAlive {
+				t.Error(err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Error("it waits on")
+		}
+	})
+}

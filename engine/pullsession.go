@@ -162,7 +162,13 @@ func (e *Engine) AckSession(ctx context.Context, of SessionScope, id, cursor str
 
 func (e *Engine) sessionInbox(s *surehook.PullSession) inbox {
 	scope := &surehook.Endpoint{Tenant: s.Tenant, Partner: s.Partner}
-	return inbox{key: s.Key, held: func() bool { return e.suspended(scope) }}
+	return inbox{key: s.Key, held: func() bool { return e.suspended(scope) }, over: func(ctx context.Context) bool {
+		if e.sessions.lately(SessionScope{s.Tenant, s.Partner}, s.ID, e.now()) != nil {
+			return false
+		}
+		now, err := e.store.PullSession(ctx, s.Tenant, s.Partner, s.ID)
+		return err == nil && (now.Key != s.Key || !now.EndedAt.IsZero())
+	}}
 }
 
 // pullSessionLoop ends sessions that are idle, with what waits for them. Of several

@@ -422,8 +422,9 @@ func TestSentinelOrphaned(t *testing.T) {
 		if a := s.admin("GET", "/sentinels?status=orphaned&session=s", ""); !strings.Contains(string(a.Raw), sen) {
 			t.Errorf("%s", a.Raw)
 		}
-		if a := s.admin("PATCH", "/sentinels/"+sen, `{"status":"active"}`); a.field("status") != "orphaned" {
-			t.Errorf("it came back: %s", a.Raw)
+		for _, status := range []string{"active", "paused"} {
+			s.admin("PATCH", "/sentinels/"+sen, `{"status":"`+status+`"}`).refused(409, surehook.Conflict, "")
 		}
+		s.admin("POST", "/sentinels/"+sen+"/poll", "").refused(409, surehook.Conflict, "")
 	})
 }

@@ -315,14 +315,18 @@ func (s *Service) ChangeSecret(ctx context.Context, c Caller, id, secret string)
 
 // Pause keeps a sentinel from matching, or lets it match again.
 func (s *Service) Pause(ctx context.Context, c Caller, id string, paused bool) (View, error) {
-	if _, err := s.find(ctx, c, id); err != nil {
+	ep, err := s.find(ctx, c, id)
+	if err != nil {
 		return View{}, err
+	}
+	if now := ep.SentinelStatus(); now == surehook.SentinelExpired || now == surehook.SentinelOrphaned {
+		return View{}, surehook.Errorf(surehook.Conflict, "the sentinel is %s for good; create another one", now)
 	}
 	action := "sentinel.resume"
 	if paused {
 		action = "sentinel.pause"
 	}
-	ep, err := s.e.ChangeSentinel(ctx, id, func(n *surehook.Sentinel) error {
+	ep, err = s.e.ChangeSentinel(ctx, id, func(n *surehook.Sentinel) error {
 		switch {
 		case paused:
 			n.Status = surehook.SentinelPaused
@@ -344,7 +348,7 @@ func (s *Service) PollNow(ctx context.Context, c Caller, id string) (int, error)
 	switch {
 	case err != nil:
 		return 0, err
-	case !ep.Sentinel.Status.Matches():
+	case !ep.SentinelStatus().Matches():
 		return 0, surehook.Errorf(surehook.Conflict, "the sentinel isn't watching: it is %s", ep.SentinelStatus())
 	}
 	p, err := s.providers.ByName(ep.Sentinel.Provider)
