@@ -249,6 +249,9 @@ func TestWebhookRefuses(t *testing.T) {
 		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code != c.status || p.Status != c.status || p.Detail == "" || p.Code == "" || w.Header().Get("Content-Type") != "application/problem+json" {
 			t.Errorf("%s: %d %s", c.name, w.Code, w.Body)
 		}
+		if strings.HasPrefix(c.name, "no id") && !strings.Contains(p.Detail, "X-GitHub-Delivery") {
+			t.Errorf("%s: %s", c.name, p.Detail)
+		}
 		if strings.Contains(w.Body.String(), secret) {
 			t.Errorf("%s: the secret is in the answer", c.name)
 		}

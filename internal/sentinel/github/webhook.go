@@ -12,6 +12,7 @@ import (
 	"github.com/surehook/surehook"
 	"github.com/surehook/surehook/engine"
 	"github.com/surehook/surehook/receiver"
+	"github.com/surehook/surehook/signing"
 )
 
 // Options of a Webhook. Publish and Secrets are required.
@@ -28,10 +29,8 @@ type Options struct {
 type Webhook struct {
 	opt    Options
 	verify *receiver.Receiver
-	slots  chan struct{} // bodies of strangers in memory at once
+	bodies bodies // of strangers
 }
-
-const maxAtOnce = 32 // of 1 MiB each
 
 // New makes one. Secrets are checked here.
 func New(opt Options) (*Webhook, error) {
@@ -46,7 +45,7 @@ func New(opt Options) (*Webhook, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Webhook{opt: opt, verify: rc, slots: make(chan struct{}, maxAtOnce)}, nil
+	return &Webhook{opt: opt, verify: rc}, nil
 }
 
 // answer is what GitHub's log of deliveries shows.
@@ -68,13 +67,10 @@ type problem struct {
 // ServeHTTP takes one webhook. The signature is checked over the raw body, in
 // constant time, before anything is read out of it.
 func (h *Webhook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	select {
-	case h.slots <- struct{}{}:
-		defer func() { <-h.slots }()
-	case <-r.Context().Done():
-		return // it has gone
-	}
+	b := h.bodies.begin(w, r)
+	r.Body = b
 	m, err := h.verify.Verify(w, r)
+	b.end()
 	if err != nil {
 		h.refuse(w, r, err)
 		return
@@ -155,6 +151,9 @@ func (h *Webhook) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		w.Header().Set("Allow", http.MethodPost)
 	}
 	_, detail, _ := strings.Cut(reason.Error(), ": ")
+	if errors.Is(err, signing.ErrMissingHeader) {
+		detail = signing.GitHubSignature + " or " + receiver.GitHubDelivery + " is missing"
+	}
 	h.fail(w, r, status, code, detail)
 }
 
