@@ -20,7 +20,7 @@ func TestSentinelSlowAnswer(t *testing.T) {
 			body, _ := io.ReadAll(r.Body)
 			a, _ := echo(receivertest.Request{Body: body})
 			_ = http.NewResponseController(w).Flush()
-			time.Sleep(400 * time.Millisecond) // longer than other answers' bodies get
+			<-time.After(400 * time.Millisecond) // longer than other answers' bodies get
 			_, _ = io.WriteString(w, a.Body)
 		}))
 		defer slow.Close()

@@ -52,7 +52,7 @@ func TestAnswer(t *testing.T) {
 				<-r.Context().Done()
 				return
 			}
-			time.Sleep(2 * bodyGrace)
+			<-time.After(2 * bodyGrace)
 			_, _ = io.WriteString(w, "llo")
 		}
 	}

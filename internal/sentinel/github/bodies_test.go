@@ -35,7 +35,7 @@ func TestWebhookSlowStrangers(t *testing.T) {
 	}
 	held := func(n int) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(20 * time.Second); ; <-time.After(time.Millisecond) {
 			h.bodies.mu.Lock()
 			now := h.bodies.held
 			h.bodies.mu.Unlock()
