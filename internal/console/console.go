@@ -51,7 +51,7 @@ type Console struct {
 	live    context.Context // ends the streams
 	stop    context.CancelFunc
 	streams sync.WaitGroup
-	places  chan struct{} // one for each stream
+	places  places // of the streams
 	logo    []byte
 	origin  *http.CrossOriginProtection
 	oidc    *provider
@@ -65,9 +65,6 @@ type site struct {
 }
 
 func (s *site) portal() bool { return s.kind == surehook.SessionPortal }
-
-// maxStreams bounds the pages that show live numbers at once.
-const maxStreams = 256
 
 // New makes the pages.
 func New(opt Options) (*Console, error) {
@@ -83,7 +80,7 @@ func New(opt Options) (*Console, error) {
 	if opt.Theme.Name == "" {
 		opt.Theme.Name = "Webhooks"
 	}
-	c := &Console{opt: opt, log: opt.Logger, now: opt.Now, mux: http.NewServeMux(), places: make(chan struct{}, maxStreams), origin: http.NewCrossOriginProtection()}
+	c := &Console{opt: opt, log: opt.Logger, now: opt.Now, mux: http.NewServeMux(), origin: http.NewCrossOriginProtection()}
 	c.live, c.stop = context.WithCancel(context.Background())
 	c.limiter = limiter{now: opt.Now}
 	var err error

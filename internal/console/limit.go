@@ -47,3 +47,40 @@ func (l *limiter) failed(address string) {
 	l.all++
 	l.by[address]++
 }
+
+// How many pages show live numbers at once: in all, and those of one key, tenant or
+// person, so that nobody takes everybody's.
+const (
+	streamsInAll = 256
+	streamsOfOne = 64
+)
+
+// places counts the streams that are open.
+type places struct {
+	mu  sync.Mutex
+	all int
+	by  map[string]int
+}
+
+func (p *places) take(who string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.all >= streamsInAll || p.by[who] >= streamsOfOne {
+		return false
+	}
+	if p.by == nil {
+		p.by = make(map[string]int)
+	}
+	p.all++
+	p.by[who]++
+	return true
+}
+
+func (p *places) leave(who string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all--
+	if p.by[who]--; p.by[who] == 0 {
+		delete(p.by, who)
+	}
+}

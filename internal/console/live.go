@@ -19,12 +19,11 @@ const (
 // stream sends the overview's numbers whenever they change, until the reader goes,
 // its session ends, or the server stops.
 func (v *visit) stream() error {
-	select {
-	case v.places <- struct{}{}:
-	default:
+	who := string(v.session.KeyHash) + string(v.session.Tenant) + "\x00" + v.session.Subject
+	if !v.places.take(who) {
 		return surehook.Errorf(surehook.Unavailable, "too many pages show live numbers at once; reload to see the present ones")
 	}
-	defer func() { <-v.places }()
+	defer v.places.leave(who)
 	if v.Console.live.Err() != nil {
 		return surehook.Errorf(surehook.Stopping, "the server is stopping")
 	}

@@ -109,3 +109,33 @@ func TestLiveNumbers(t *testing.T) {
 		t.Error("the pages don't close")
 	}
 }
+
+// A tenant that opens live pages without end takes nobody else's place, and has its
+// own again when it closes one.
+func TestLiveNumbersAreShared(t *testing.T) {
+	both(t, func(t *testing.T, s *site) {
+		acme, ops := s.signIn(s.key("acme", "read")), s.signIn(adminKey)
+		one, leave := context.WithCancel(t.Context())
+		rest, leaveAll := context.WithCancel(t.Context())
+		defer leaveAll()
+		if status, _ := acme.live(one); status != http.StatusOK {
+			t.Fatal(status)
+		}
+		for i := range 63 {
+			if status, _ := acme.live(rest); status != http.StatusOK {
+				t.Fatalf("stream %d: %d", i+2, status)
+			}
+		}
+		if status, _ := acme.live(rest); status != http.StatusServiceUnavailable {
+			t.Errorf("one too many: %d", status)
+		}
+		if status, _ := ops.live(rest); status != http.StatusOK {
+			t.Errorf("somebody else's: %d", status)
+		}
+		leave()
+		s.until("a place is free again", func() bool {
+			status, _ := acme.live(rest)
+			return status == http.StatusOK
+		})
+	})
+}

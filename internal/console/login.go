@@ -52,10 +52,14 @@ func (s *site) gate(next, problem string) loginPage {
 	return p
 }
 
+// maxNext bounds where to go after signing in: it goes along in a cookie, and browsers
+// drop those over 4 KB.
+const maxNext = 2000
+
 // next is where to go after signing in: within this site alone.
 func (s *site) next(path string) string {
 	u, err := url.Parse(path)
-	if err != nil || u.Host != "" || u.Scheme != "" || !strings.HasPrefix(u.Path, s.base+"/") || strings.TrimSuffix(u.Path, "/") != strings.TrimSuffix(stdpath.Clean(u.Path), "/") || strings.ContainsAny(path, "\\\r\n") || strings.Contains(path, "//") {
+	if err != nil || len(path) > maxNext || u.Host != "" || u.Scheme != "" || !strings.HasPrefix(u.Path, s.base+"/") || strings.TrimSuffix(u.Path, "/") != strings.TrimSuffix(stdpath.Clean(u.Path), "/") || strings.ContainsAny(path, "\\\r\n") || strings.Contains(path, "//") {
 		return ""
 	}
 	return path

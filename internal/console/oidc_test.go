@@ -300,8 +300,12 @@ func TestOIDCGoesOnce(t *testing.T) {
 			t.Errorf("no %s: %s", want, cookie)
 		}
 	}
-	for next, want := range map[string]string{"https://evil.example/": "/console/", "//evil.example/console/": "/console/", "/console/keys": "/console/keys"} {
+	for next, want := range map[string]string{"https://evil.example/": "/console/", "//evil.example/console/": "/console/", "/console/keys": "/console/keys",
+		"/console/events?id=" + strings.Repeat("x", 4000): "/console/"} {
 		b := s.browser()
+		if cookie := still.get("/console/oidc?next=" + url.QueryEscape(next)).Header.Get("Set-Cookie"); len(cookie) > 4000 {
+			t.Errorf("a cookie of %d bytes, which browsers drop", len(cookie))
+		}
 		if page := b.get("/console/oidc?next=" + url.QueryEscape(next)); page.Header.Get("Refresh") != "0; url="+want {
 			t.Errorf("next %q leads to %v", next, page.Header)
 		}
