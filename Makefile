@@ -24,14 +24,16 @@ vet:
 unit: ## unit, store, API, CLI and end-to-end tests
 	$(GO) test -p 3 -timeout 15m -skip '^TestProof' ./...
 
-RACED = ./internal/dispatch ./internal/fanout ./internal/egress ./store/...
+RACED = ./internal/fanout ./internal/egress ./store/...
 RACE = CGO_ENABLED=1 $(GO) test -race -short -timeout 15m
 
 race: ## the packages that share memory, under the race detector (needs a C compiler)
 	@command -v cc >/dev/null 2>&1 || { echo "installing gcc"; apt-get update -qq && apt-get install -y -qq gcc libc6-dev; }
 	@# The tests wait more than they work: once built, three runs at a time.
-	$(RACE) -run '^$$' $(RACED) ./engine >/dev/null
-	$(RACE) -skip '^TestStore' $(RACED) & a=$$!; $(RACE) -run '^Test[A-N]' ./engine & b=$$!; $(RACE) -run '^Test[O-Z]' ./engine; c=$$?; \
+	$(RACE) -run '^$$' $(RACED) ./internal/dispatch ./engine >/dev/null
+	@# Go's race detector crashes when two threads run timers of one synctest bubble at
+	@# once: the dispatcher's tests, which are such bubbles, have one processor.
+	($(RACE) -skip '^TestStore' $(RACED) && $(RACE) -cpu 1 ./internal/dispatch) & a=$$!; $(RACE) -run '^Test[A-N]' ./engine & b=$$!; $(RACE) -run '^Test[O-Z]' ./engine; c=$$?; \
 	  wait $$a && wait $$b && exit $$c
 
 proof-short: ## the proofs, reduced
