@@ -46,7 +46,7 @@ func once[O any](ctx context.Context, s *server, c *call, what, key string, body
 	case hash != nil && string(hash) != string(sum[:]):
 		return nil, surehook.Errorf(surehook.Conflict, "this Idempotency-Key was used for another request")
 	case hash != nil && len(sealed) == 0:
-		return nil, surehook.Errorf(surehook.Conflict, "a request with this Idempotency-Key is under way; try again in a moment")
+		return nil, surehook.Errorf(surehook.Conflict, "a request with this Idempotency-Key is under way; try again in a moment, or in two minutes if its server ended meanwhile")
 	case hash != nil:
 		plain, err := s.e.OpenAnswer(name, sealed)
 		if err != nil { // the master key was rotated since
