@@ -5,12 +5,34 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/surehook/surehook"
 	"github.com/surehook/surehook/internal/pgserver"
 )
+
+// hears waits until the store's connection for notices listens.
+func (o *outboxTest) hears() {
+	o.t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for limit, listens := time.After(20*time.Second), false; ; {
+		if err := o.admin.QueryRow(o.t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity
+			WHERE datname = current_database() AND query LIKE 'LISTEN "surehook.echo%')`).Scan(&listens); err != nil || listens {
+			if err != nil {
+				o.t.Fatal(err)
+			}
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-limit:
+			o.t.Fatal("the store doesn't listen")
+		}
+	}
+}
 
 // A commit wakes a fan-out that sleeps, and costs no notice while it is awake.
 func TestEnqueueNotifiesTheSleeping(t *testing.T) {
@@ -40,6 +62,7 @@ func TestEnqueueNotifiesTheSleeping(t *testing.T) {
 			n++
 		}
 	}
+	o.hears()
 	if n := len(o.waiting()); n != 0 { // finds nothing: it will sleep
 		t.Fatal(n)
 	}
