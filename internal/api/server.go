@@ -280,11 +280,10 @@ func route[I, O any](s *server, o op, h func(context.Context, *call, *I) (*O, er
 		operation.Responses["200"].Content[eventStream] = &huma.MediaType{Schema: &huma.Schema{Type: "string"}}
 	}
 	huma.Register(s.api, operation, func(ctx context.Context, in *I) (*O, error) {
-		err := refuseNUL(in)
-		var out *O
-		if err == nil {
-			out, err = h(ctx, callOf(ctx), in)
+		if err := refuseNUL(in); err != nil {
+			return nil, s.problem(requestID(ctx), err)
 		}
+		out, err := h(ctx, callOf(ctx), in)
 		if err != nil {
 			return nil, s.problem(requestID(ctx), err)
 		}

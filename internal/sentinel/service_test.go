@@ -93,7 +93,7 @@ func both(t *testing.T, f func(t *testing.T, w *world)) {
 	})
 	t.Run("PostgreSQL", func(t *testing.T) {
 		if testing.Short() {
-			t.Skip("needs PostgreSQL")
+			t.Skip("the short run, under the race detector, has SQLite alone; the whole one has both")
 		}
 		dsn := pgserver.Copy(t, "migrated", func(dsn string) error {
 			s, err := postgres.Open(context.Background(), dsn, postgres.Options{})
